@@ -58,7 +58,7 @@ impl Bench {
     fn generate(&self, name: &str, config: &str) {
         let (prompt, new) = if flag("tiny") { (32, 8) } else { (512, 128) };
         for batch in [1, 16, 64] {
-            match generation(config, &self.compute, (batch, prompt, new)) {
+            match generation(config, &self.compute, batch, prompt, new) {
                 Ok(found) => {
                     let base = json!({"model": name, "batch": batch, "prompt": prompt, "new": new});
                     let mut line = base.clone();
@@ -85,7 +85,7 @@ impl Bench {
             for checkpointing in [false, true] {
                 let mut line =
                     json!({"task": "sft_lora", "model": name, "tokens": tokens, "checkpointing": checkpointing});
-                match tuning(config, &self.compute, (tokens, 3), checkpointing) {
+                match tuning(config, &self.compute, tokens, 3, checkpointing) {
                     Ok(found) => {
                         line["tokens_per_second"] = found.tokens_per_second.into();
                         line["share_of_matrix_peak"] = (found.flops / self.peak_flops).into();

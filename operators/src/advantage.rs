@@ -5,6 +5,7 @@ mod method;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -107,6 +108,7 @@ impl Operator for Advantage {
         let ports = Ports::new()
             .rows_in(ROWS, &[RecordKind::Trajectory], "Rollouts with a reward, several per question.")
             .rows_out(ROWS, RecordKind::Trajectory, "The rollouts with the column `advantage`.");
+        // Only with `kl`: an input that is not used would be part of the key.
         let (checked, has_kl) = (params.clone(), params.kl.is_some());
         let ports = if has_kl {
             let about = "The model from which the divergence is measured.";
@@ -115,22 +117,27 @@ impl Operator for Advantage {
             ports
         };
         let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant(ROWS).gives(move |inputs| {
-            let scored = |schema: &SchemaRef| {
-                let kept =
-                    without(&empty(schema), TOKEN_ADVANTAGES).map_or_else(|_| schema.clone(), |kept| kept.schema());
-                let new = if has_kl { vec![field(), token_field()] } else { vec![field()] };
-                (ROWS.to_owned(), with_fields(&kept, &new))
+            let Some(schema) = inputs.get(ROWS) else { return BTreeMap::new() };
+            // Advantages of tokens that an earlier node left belong to other rewards.
+            let rest = match without(&empty(schema), TOKEN_ADVANTAGES) {
+                Ok(rest) => rest.schema(),
+                Err(_) => schema.clone(),
             };
-            inputs.get(ROWS).map(scored).into_iter().collect()
+            let new = if has_kl { vec![field(), token_field()] } else { vec![field()] };
+            BTreeMap::from([(ROWS.to_owned(), with_fields(&rest, &new))])
         });
         // A forward pass gives other bits on another kind of processor.
         let declaration =
             if has_kl { declaration.repeatability(Repeatability::Processor).uses_gpus(true) } else { declaration };
         declaration.checks_columns(move |tables| {
             let Some(schema) = tables.get(ROWS) else { return Vec::new() };
-            let unfit = || columns_checked(tables, ROWS, |schema| checked.rewards(&empty(schema)).map(drop));
-            let reward = unknown_key(schema, "reward", &checked.reward).or_else(unfit);
-            reward.into_iter().chain(unknown_keys(schema, "by", &checked.by)).collect()
+            let mut issues = Vec::new();
+            match unknown_key(schema, "reward", &checked.reward) {
+                Some(unknown) => issues.push(unknown),
+                None => issues.extend(columns_checked(tables, ROWS, |schema| checked.rewards(&empty(schema)))),
+            }
+            issues.extend(unknown_keys(schema, "by", &checked.by));
+            issues
         })
     }
 
@@ -153,22 +160,20 @@ fn empty(schema: &SchemaRef) -> RecordBatch {
 }
 
 fn issues(params: &AdvantageParams) -> Vec<ParamIssue> {
-    let keys = params.by.iter().enumerate();
-    let keys = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text));
-    let none = params.by.is_empty().then(|| ParamIssue::new("by", "name at least one column"));
-    let epsilon = match params.method {
-        Method::Grpo { epsilon, .. } if !(epsilon.is_finite() && epsilon >= 0.0) => {
-            Some(ParamIssue::new("method.grpo.epsilon", format!("must be 0 or more, found {epsilon}")))
-        }
-        _ => None,
-    };
-    let reward = check_key("reward", &params.reward).into_iter();
-    reward.chain(keys).chain(none).chain(epsilon).chain(kl_issues(params)).collect()
-}
-
-fn kl_issues(params: &AdvantageParams) -> Vec<ParamIssue> {
-    let Some(kl) = params.kl else { return Vec::new() };
     let mut issues = Vec::new();
+    issues.extend(check_key("reward", &params.reward));
+    for (index, text) in params.by.iter().enumerate() {
+        issues.extend(check_key(&format!("by.{index}"), text));
+    }
+    if params.by.is_empty() {
+        issues.push(ParamIssue::new("by", "name at least one column"));
+    }
+    if let Method::Grpo { epsilon, .. } = params.method
+        && !(epsilon.is_finite() && epsilon >= 0.0)
+    {
+        issues.push(ParamIssue::new("method.grpo.epsilon", format!("must be 0 or more, found {epsilon}")));
+    }
+    let Some(kl) = params.kl else { return issues };
     if !(kl.coefficient.is_finite() && kl.coefficient >= 0.0) {
         let issue = ParamIssue::new("kl.coefficient", format!("must be 0 or more, found {}", kl.coefficient));
         issues.push(issue.with_help("0.001 is common"));
@@ -200,39 +205,47 @@ struct Scored {
 impl BlockingKernel for AdvantageParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(ROWS)?;
-        let recording = self.kl.map(|_| divergence::recording(inputs)).transpose()?;
+        let mut recording = None;
+        if self.kl.is_some() {
+            recording = Some(divergence::recording(inputs)?);
+        }
         let Read { unfit, rollouts, sequences } = self.read(rows, recording, context)?;
         let scored = match self.kl {
             None => Scored { advantages: method::advantages(self.method, self.alone, &rollouts), of_tokens: None },
             Some(kl) => {
                 let costs = divergence::costs(kl, &sequences, inputs, context)?;
-                divergence::tell(kl, &costs, outputs);
+                divergence::report(kl, &costs, outputs);
                 let of_tokens = method::token_advantages(self.method, self.alone, &rollouts, &costs);
-                let mean = |all: &Vec<f64>| all.iter().sum::<f64>() / all.len().max(1) as f64;
-                Scored { advantages: of_tokens.iter().map(mean).collect(), of_tokens: Some(of_tokens) }
+                let mut advantages = Vec::with_capacity(of_tokens.len());
+                for all in &of_tokens {
+                    // A rollout without sampled tokens has an advantage of 0.
+                    advantages.push(all.iter().sum::<f64>() / all.len().max(1) as f64);
+                }
+                Scored { advantages, of_tokens: Some(of_tokens) }
             }
         };
+        // The rows are read once more: advantages need all rewards, and only these were held in memory.
         let (mut unfit, mut done) = (unfit.into_iter(), 0);
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
             let ids = text_column(&batch, "id")?;
-            let mut kept = Vec::new();
+            let mut fit = Vec::new();
             for (row, why) in unfit.by_ref().take(batch.num_rows()).enumerate() {
                 match why {
-                    None => kept.push(row as u32),
+                    None => fit.push(row as u32),
                     Some(why) => outputs.reject(Unfit::new(why).reject(ids.value(row).to_owned()))?,
                 }
             }
-            if kept.is_empty() {
+            if fit.is_empty() {
                 continue;
             }
-            let part = done..done + kept.len();
+            let part = done..done + fit.len();
             done = part.end;
-            let taken = without(&take_record_batch(&batch, &UInt32Array::from(kept))?, TOKEN_ADVANTAGES)?;
-            outputs.write(ROWS, &with_columns(&taken, scored.columns(part))?)?;
+            let rows = without(&take_record_batch(&batch, &UInt32Array::from(fit))?, TOKEN_ADVANTAGES)?;
+            outputs.write(ROWS, &with_columns(&rows, scored.columns(part))?)?;
         }
-        tell(&rollouts, outputs);
+        report(&rollouts, outputs);
         Ok(())
     }
 }
@@ -263,11 +276,15 @@ impl AdvantageParams {
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
+            // The other methods do not count tokens, so the rollouts need no column of them.
             let tokens = if self.method.weighs_tokens() { authored(&batch)? } else { vec![1; batch.num_rows()] };
-            let recorded = recording.map(|_| divergence::recorded(&batch)).transpose()?;
+            let mut recorded = None;
+            if recording.is_some() {
+                recorded = Some(divergence::recorded(&batch)?);
+            }
             let groups = grouping.assign(&batch)?;
-            let rows = groups.into_iter().zip(self.rewards(&batch)?).zip(tokens).enumerate();
-            for (row, ((group, reward), tokens)) in rows {
+            let rewards = self.rewards(&batch)?;
+            for (row, ((group, reward), tokens)) in groups.into_iter().zip(rewards).zip(tokens).enumerate() {
                 let Some(reward) = reward else {
                     read.unfit.push(Some(format!("`{}` is null or no finite number", self.reward)));
                     continue;
@@ -302,29 +319,37 @@ impl AdvantageParams {
 
 /// Returns how many tokens the model wrote in each rollout: the recorded ones, else those that the policy counted.
 fn authored(batch: &RecordBatch) -> Result<Vec<u64>, OperatorError> {
+    let mut authored = Vec::with_capacity(batch.num_rows());
     if let Some(recorded) = RecordedTokens::from_batch(batch)? {
-        let sampled = |row: &RecordedTokens| {
-            row.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len() as u64).sum()
-        };
-        return Ok(recorded.iter().map(sampled).collect());
+        for row in &recorded {
+            authored.push(row.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len() as u64).sum());
+        }
+        return Ok(authored);
     }
-    let missing = || OperatorError::pipeline("the rollouts have no column `completion_tokens`");
-    let counts = batch.column_by_name("completion_tokens").ok_or_else(missing)?;
-    let counts = counts.as_primitive_opt::<Int64Type>().ok_or_else(missing)?;
-    let count = |row| if counts.is_valid(row) { u64::try_from(counts.value(row)).unwrap_or(0) } else { 0 };
-    Ok((0..batch.num_rows()).map(count).collect())
+    let column = batch.column_by_name("completion_tokens");
+    let Some(counts) = column.and_then(|column| column.as_primitive_opt::<Int64Type>()) else {
+        return Err(OperatorError::pipeline("the rollouts have no column `completion_tokens`"));
+    };
+    for count in counts {
+        // An endpoint may report no count.
+        authored.push(u64::try_from(count.unwrap_or(0)).unwrap_or(0));
+    }
+    Ok(authored)
 }
 
 /// Reports what the rewards of the questions are like.
-fn tell(rollouts: &[Rollout], outputs: &mut Outputs) {
+fn report(rollouts: &[Rollout], outputs: &mut Outputs) {
     let groups = method::groups(rollouts);
-    let is_equal = |members: &&Vec<usize>| {
-        let rewards = || members.iter().map(|row| rollouts[*row].reward);
-        let (least, most) = (rewards().fold(f64::INFINITY, f64::min), rewards().fold(f64::NEG_INFINITY, f64::max));
-        members.len() > 1 && most - least < SPREAD
-    };
-    let alone = groups.iter().filter(|members| members.len() == 1).count();
-    let equal = groups.iter().filter(is_equal).count();
+    let (mut alone, mut equal) = (0, 0);
+    for members in &groups {
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        for row in members {
+            least = least.min(rollouts[*row].reward);
+            most = most.max(rollouts[*row].reward);
+        }
+        alone += usize::from(members.len() == 1);
+        equal += usize::from(members.len() > 1 && most - least < SPREAD);
+    }
     let mean = rollouts.iter().map(|rollout| rollout.reward).sum::<f64>() / rollouts.len().max(1) as f64;
     for (name, figure) in [("groups", groups.len()), ("groups_without_spread", equal), ("groups_of_one", alone)] {
         outputs.figure(name, figure as f64);

@@ -3,6 +3,7 @@
 mod sections;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -178,8 +179,9 @@ impl Operator for Chunk {
             "Chunks, document by document, in text order.",
         );
         let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
-            let given = |documents| carried_fields(&RecordKind::Chunk.schema(), documents, RecordKind::Document);
-            inputs.get("documents").map(|documents| ("chunks".to_owned(), given(documents))).into_iter().collect()
+            let Some(documents) = inputs.get("documents") else { return BTreeMap::new() };
+            let chunks = carried_fields(&RecordKind::Chunk.schema(), documents, RecordKind::Document);
+            BTreeMap::from([("chunks".to_owned(), chunks)])
         });
         params.count.declared(declaration)
     }
@@ -198,29 +200,30 @@ impl Operator for Chunk {
 
 fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
-    let mut issue = |path: &str, message: String, help: &str| {
-        issues.push(ParamIssue::new(path, message).with_help(help));
-    };
     if params.size == 0 {
-        issue("size", "a chunk cannot have size 0".to_owned(), "give at least 1; 200 is usual");
+        let issue = ParamIssue::new("size", "a chunk cannot have size 0");
+        issues.push(issue.with_help("give at least 1; 200 is usual"));
     }
     match params.by {
         By::Recursive | By::Markdown if params.overlap > 0 => {
-            let message = "recursive chunks do not overlap".to_owned();
-            issue("overlap", message, "leave it out, or use `by: token` or `by: sentence`");
+            let issue = ParamIssue::new("overlap", "recursive chunks do not overlap");
+            issues.push(issue.with_help("leave it out, or use `by: token` or `by: sentence`"));
         }
+        // A size of 0 is one issue, not two.
         By::Token if params.overlap >= params.size && params.size > 0 => {
             let message = format!("an overlap of {} leaves no room in windows of {}", params.overlap, params.size);
-            issue("overlap", message, "make it smaller than `size`");
+            issues.push(ParamIssue::new("overlap", message).with_help("make it smaller than `size`"));
         }
         _ => {}
     }
     match (params.by, params.min_characters) {
         (By::Recursive | By::Markdown, Some(0)) => {
-            issue("min_characters", "must be at least 1".to_owned(), "leave it out for size / 2");
+            let issue = ParamIssue::new("min_characters", "must be at least 1");
+            issues.push(issue.with_help("leave it out for size / 2"));
         }
         (By::Token | By::Sentence, Some(_)) => {
-            issue("min_characters", "is for `by: recursive` only".to_owned(), "leave it out");
+            let issue = ParamIssue::new("min_characters", "is for `by: recursive` only");
+            issues.push(issue.with_help("leave it out"));
         }
         _ => {}
     }
@@ -239,16 +242,15 @@ impl Count {
     /// Returns what is wrong, below the param `count`.
     pub(crate) fn issues(&self) -> Option<ParamIssue> {
         let Self::Tokenizer(TokenizerPath(path)) = self else { return None };
-        let issue = |message: String, help: &str| Some(ParamIssue::new("count.tokenizer", message).with_help(help));
-        if path.trim().is_empty() {
+        let (message, help) = if path.trim().is_empty() {
             let help = "give the path of a tokenizer.json, or of the folder that holds one, or `hf://ORG/NAME`";
-            return issue("the path is empty".to_owned(), help);
-        }
-        if HubModel::is_meant(path) && HubModel::parse(path).is_none() {
-            let message = format!("`{path}` names no model of the Hub");
-            return issue(message, "write `hf://ORG/NAME` or `hf://ORG/NAME@REVISION`");
-        }
-        None
+            ("the path is empty".to_owned(), help)
+        } else if HubModel::is_meant(path) && HubModel::parse(path).is_none() {
+            (format!("`{path}` names no model of the Hub"), "write `hf://ORG/NAME` or `hf://ORG/NAME@REVISION`")
+        } else {
+            return None;
+        };
+        Some(ParamIssue::new("count.tokenizer", message).with_help(help))
     }
 
     /// Returns the counter; loads the tokenizer.
@@ -298,13 +300,15 @@ struct Chunker {
 
 impl MapKernel for Chunker {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        // Words recur: what a tokenizer counted for one batch serves the next.
         let mut memo = self.memos.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut rows = ChunkRows::default();
-        for (place, document) in Document::all(batch)?.enumerate() {
+        for (row, document) in Document::all(batch)?.enumerate() {
             match self.cut(&document, &mut memo) {
-                Ok(cuts) => rows.push(&document, place as u32, &cuts, self.title_prefix)?,
+                Ok(cuts) => rows.push(&document, row as u32, &cuts, self.title_prefix)?,
                 Err(reject) => output.rejects.extend(reject),
             }
+            // A long document has many chunks: the batch's are not all held in memory.
             if rows.bytes >= FLUSH_BYTES {
                 output.push("chunks", std::mem::take(&mut rows).finish(batch)?);
             }
@@ -324,21 +328,17 @@ impl Chunker {
             return Err((self.empty == Empty::Reject).then(|| document.reject("empty", message.to_owned())));
         }
         let mut tally = self.counter.tally(memo, text);
-        let (title, metadata) = (document.title, document.metadata);
-        let plain = |pieces: Vec<Piece>| -> Vec<Cut<'a>> {
-            let (title, metadata) = (title.map(Cow::Borrowed), metadata.map(Cow::Borrowed));
-            let cut = |piece| Cut { piece, title: title.clone(), metadata: metadata.clone() };
-            pieces.into_iter().map(cut).collect()
-        };
         let mut cuts = match &self.rule {
-            Rule::Recursive(rule) => plain(rule.cut(text, &mut tally)),
-            Rule::Markdown(rule) => sections::cut(rule, title, text, metadata, &mut tally),
-            Rule::Token(rule) => plain(rule.cut(text, &mut tally)),
-            Rule::Sentence(rule) => plain(rule.cut(text, &mut tally)),
+            Rule::Recursive(rule) => document.whole(rule.cut(text, &mut tally)),
+            Rule::Markdown(rule) => sections::cut(rule, document.title, text, document.metadata, &mut tally),
+            Rule::Token(rule) => document.whole(rule.cut(text, &mut tally)),
+            Rule::Sentence(rule) => document.whole(rule.cut(text, &mut tally)),
         };
+        // Counting goes on after a fault, so that the rules need no errors; the pieces are then dropped.
         if let Some(fault) = tally.fault() {
             return Err(Some(document.reject("tokenizer", format!("the tokenizer cannot encode the text: {fault}"))));
         }
+        // A rule may leave an empty piece at the end of a text.
         cuts.retain(|cut| cut.piece.start < cut.piece.end);
         Ok(cuts)
     }
@@ -353,6 +353,16 @@ struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
+    /// Returns pieces with the title and the metadata of the document.
+    fn whole(&self, pieces: Vec<Piece>) -> Vec<Cut<'a>> {
+        let mut cuts = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let (title, metadata) = (self.title.map(Cow::Borrowed), self.metadata.map(Cow::Borrowed));
+            cuts.push(Cut { piece, title, metadata });
+        }
+        cuts
+    }
+
     fn all(batch: &'a RecordBatch) -> Result<impl Iterator<Item = Self>, OperatorError> {
         let (ids, titles) = (text_column(batch, "id")?, text_column(batch, "title")?);
         let (texts, metadata) = (text_column(batch, "text")?, text_column(batch, "metadata")?);
@@ -393,7 +403,7 @@ impl ChunkRows {
     fn push(
         &mut self,
         document: &Document<'_>,
-        place: u32,
+        row: u32,
         cuts: &[Cut<'_>],
         title_prefix: bool,
     ) -> Result<(), OperatorError> {
@@ -403,11 +413,13 @@ impl ChunkRows {
             let prefix = title.filter(|title| title_prefix && !title.is_empty());
             let repeated = title.map_or(0, str::len) + metadata.map_or(0, str::len);
             let text = &document.text[piece.start..piece.end];
-            let wrote = write!(self.id, "{}#{position}", document.id).and_then(|()| match prefix {
-                Some(title) => writeln!(self.contents, "{title}"),
-                None => Ok(()),
-            });
-            wrote.map_err(|_| OperatorError::engine("a chunk's id could not be written"))?;
+            // Formatted into the builders, without a text of their own for each chunk.
+            let mut written = write!(self.id, "{}#{position}", document.id);
+            if let Some(title) = prefix {
+                written = written.and_then(|()| writeln!(self.contents, "{title}"));
+            }
+            written.map_err(|_| OperatorError::engine("a chunk's id could not be written"))?;
+            // Ends the value that was formatted.
             self.id.append_value("");
             self.contents.append_value(text);
             self.document_id.append_value(document.id);
@@ -419,7 +431,8 @@ impl ChunkRows {
             self.end.append_value(piece.end as i64);
             self.tokens.append_value(piece.tokens as i32);
             self.metadata.append_option(metadata);
-            self.origins.push(place);
+            self.origins.push(row);
+            // Text is there twice, as `text` and in `contents`; titles and metadata are carried once more.
             self.bytes += 2 * text.len() + 2 * repeated;
         }
         Ok(())

@@ -130,11 +130,12 @@ impl Operator for Decontaminate {
             declaration
         };
         declaration.checks_columns(move |tables| {
-            let texts = |port, param, columns: &[String]| {
-                columns_checked(tables, port, |schema| Texts::new(schema, param, columns))
-            };
-            let against = texts(AGAINST, "against_columns", given.columns_of_tests());
-            texts(ROWS, "columns", &given.columns).into_iter().chain(against).collect()
+            let mut issues = Vec::new();
+            issues.extend(columns_checked(tables, ROWS, |schema| Texts::new(schema, "columns", &given.columns)));
+            issues.extend(columns_checked(tables, AGAINST, |schema| {
+                Texts::new(schema, "against_columns", given.columns_of_tests())
+            }));
+            issues
         })
     }
 
@@ -164,19 +165,23 @@ impl BlockingKernel for DecontaminateParams {
         let index = self.index(inputs, context)?;
         let rows = inputs.rows(ROWS)?;
         let texts = Texts::new(&rows.schema, "columns", &self.columns)?;
-        let vectors = self.vectors.map(|vectors| ByVectors::new(vectors.threshold, inputs, &index, context));
-        let vectors = vectors.transpose()?;
+        let mut vectors = None;
+        if let Some(Cosine { threshold }) = self.vectors {
+            vectors = Some(ByVectors::new(threshold, inputs, &index, context)?);
+        }
         let mut report = Report::new(&index);
-        outputs.write(ROWS, &self.kept(&RecordBatch::new_empty(Arc::clone(&rows.schema)), &[])?)?;
+        // Empty tables first: an input without rows has outputs with columns.
+        outputs.write(ROWS, &self.retained(&RecordBatch::new_empty(Arc::clone(&rows.schema)), &[])?)?;
         outputs.write(MATCHES, &matches::batch(&[], &index)?)?;
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
+            // The index is only read; which test rows were found is noted in atomics.
             let mut found: Vec<Vec<Found>> = texts.of(&batch)?.par_iter().map(|text| index.find(text)).collect();
             if let Some(vectors) = &vectors {
                 vectors.find(&batch, &index, &mut found)?;
             }
-            outputs.write(ROWS, &self.kept(&batch, &found)?)?;
+            outputs.write(ROWS, &self.retained(&batch, &found)?)?;
             let listed = report.add(found, id_column(&batch).as_ref(), &index);
             outputs.write(MATCHES, &matches::batch(&listed, &index)?)?;
         }
@@ -193,6 +198,7 @@ impl DecontaminateParams {
     fn index(&self, inputs: &Inputs, context: &Context) -> Result<TestsIndex, OperatorError> {
         let columns = self.columns_of_tests();
         let mut index = TestsIndex::new(self.ngram, self.min_words, self.minhash.as_ref());
+        // A test row that is too short for n-grams still has a vector.
         index.compares_all = self.vectors.is_some();
         for artifact in inputs.many(AGAINST) {
             let InputArtifact::Rows(rows) = artifact else { continue };
@@ -204,12 +210,13 @@ impl DecontaminateParams {
                 index.add(&texts.of(&batch)?, id_column(&batch).as_ref());
             }
         }
+        // Bands are found by a binary search.
         index.finish();
         Ok(index)
     }
 
     /// Returns the rows of a batch that stay.
-    fn kept(&self, batch: &RecordBatch, found: &[Vec<Found>]) -> Result<RecordBatch, OperatorError> {
+    fn retained(&self, batch: &RecordBatch, found: &[Vec<Found>]) -> Result<RecordBatch, OperatorError> {
         if self.mark {
             let marks: BooleanArray = found.iter().map(|found| Some(!found.is_empty())).collect();
             let marks: (Field, ArrayRef) = (Field::new(CONTAMINATED, DataType::Boolean, false), Arc::new(marks));

@@ -128,20 +128,27 @@ impl Operator for Dedup {
 }
 
 fn issues(params: &DedupParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
     if let Some(near) = &params.near {
-        let both = (!params.by.is_empty()).then(|| {
-            ParamIssue::new("near", "the node has two keys: `by` and `near`").with_help("remove one, or use two nodes")
-        });
-        let unused = params.normalized.then(|| {
-            ParamIssue::new("normalized", "belongs to `by`").with_help("write `near: {minhash: {normalized: true}}`")
-        });
-        return both.into_iter().chain(unused).chain(near.issues("near")).collect();
+        if !params.by.is_empty() {
+            let issue = ParamIssue::new("near", "the node has two keys: `by` and `near`");
+            issues.push(issue.with_help("remove one, or use two nodes"));
+        }
+        if params.normalized {
+            let issue = ParamIssue::new("normalized", "belongs to `by`");
+            issues.push(issue.with_help("write `near: {minhash: {normalized: true}}`"));
+        }
+        issues.extend(near.issues("near"));
+        // With `near`, the list itself is an issue: its entries are not looked at.
+        return issues;
     }
     if params.by.is_empty() {
-        return vec![ParamIssue::new("by", "name at least one column")];
+        issues.push(ParamIssue::new("by", "name at least one column"));
     }
-    let keys = params.by.iter().enumerate();
-    keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect()
+    for (index, text) in params.by.iter().enumerate() {
+        issues.extend(check_key(&format!("by.{index}"), text));
+    }
+    issues
 }
 
 impl QueryKernel for DedupParams {
@@ -161,14 +168,19 @@ impl QueryKernel for DedupParams {
     }
 
     fn restores_order(&self) -> bool {
+        // Aggregation leaves the rows in the order of its hash table.
         true
     }
 }
 
 impl DedupParams {
     fn keys(&self, session: &SessionContext, rows: &DataFrame) -> Result<Vec<Expr>, OperatorError> {
-        let bound = self.by.iter().map(|text| key(session, rows.schema(), "by", text));
-        bound.map(|expression| Ok(if self.normalized { normalized(expression?) } else { expression? })).collect()
+        let mut keys = Vec::with_capacity(self.by.len());
+        for text in &self.by {
+            let expression = key(session, rows.schema(), "by", text)?;
+            keys.push(if self.normalized { normalized(expression) } else { expression });
+        }
+        Ok(keys)
     }
 
     fn chosen(&self, rows: DataFrame, keys: Vec<Expr>) -> Result<DataFrame, DataFusionError> {

@@ -78,12 +78,12 @@ impl Operator for Difficulty {
 }
 
 fn ports() -> Ports {
-    let rows = |kind| Accept::Rows(vec![kind]);
+    let trajectories = Accept::Rows(vec![RecordKind::Trajectory]);
     Ports::new()
-        .input_of("trajectories", rows(RecordKind::Trajectory), Arity::Optional, "Rollouts, several per question.")
+        .input_of("trajectories", trajectories, Arity::Optional, "Rollouts, several per question.")
         .input_of(
             "questions",
-            rows(RecordKind::Question),
+            Accept::Rows(vec![RecordKind::Question]),
             Arity::Optional,
             "The questions to rate, with all their columns. Not given: the questions of the trajectories, without columns \
              beyond the kind, in the order of their first appearance.",
@@ -92,9 +92,13 @@ fn ports() -> Ports {
 }
 
 fn issues(params: &DifficultyParams) -> Vec<ParamIssue> {
-    let unnamed = (params.predictions.as_deref() == Some(""))
-        .then(|| ParamIssue::new("predictions", "the text is empty").with_help("name a column or a metadata field"));
-    params.cut.issues().into_iter().chain(params.correct.issue()).chain(unnamed).collect()
+    let mut issues = params.cut.issues();
+    issues.extend(params.correct.issue());
+    if params.predictions.as_deref() == Some("") {
+        let issue = ParamIssue::new("predictions", "the text is empty");
+        issues.push(issue.with_help("name a column or a metadata field"));
+    }
+    issues
 }
 
 impl DifficultyParams {
@@ -138,6 +142,7 @@ impl DifficultyParams {
         for batch in inputs.rows("trajectories")?.batches() {
             context.check_cancelled()?;
             for trajectory in from_batch::<Trajectory>(&batch?)? {
+                // Taken first: the sample consumes the row.
                 let id = trajectory.id.clone();
                 if let Err(unfit) = sampled.add(trajectory, &self.correct) {
                     outputs.reject(unfit.reject(id))?;
@@ -145,6 +150,7 @@ impl DifficultyParams {
             }
         }
         tally.unjudged = sampled.unjudged;
+        // All samples are read before a question is rated: its rollouts may be in any batch.
         let Some(questions) = inputs.rows_optional("questions") else {
             let (rows, ratings) = sampled.into_questions(&self.cut);
             return write(&to_batch(&rows)?, &ratings, tally, outputs);
@@ -156,6 +162,7 @@ impl DifficultyParams {
             let ratings: Vec<_> = ids.iter().flatten().map(|id| self.cut.rate(&sampled.take(id))).collect();
             write(&batch, &ratings, tally, outputs)?;
         }
+        // What no question took.
         tally.strangers = sampled.left();
         Ok(())
     }
@@ -172,22 +179,25 @@ impl DifficultyParams {
             context.check_cancelled()?;
             let batch = batch?;
             let predictions = Predictions::of(&batch, field)?;
-            let (mut kept, mut ratings) = (Vec::new(), Vec::new());
+            let (mut rated, mut ratings) = (Vec::new(), Vec::new());
             for (row, (question, list)) in predictions.rows.into_iter().enumerate() {
                 let fit = self.correct.require_texts(&question.golden_answers);
                 match fit.and(list) {
                     Ok(list) => {
-                        let judged = !question.golden_answers.is_empty();
-                        tally.unjudged += if judged { 0 } else { list.len() };
-                        let right = |text: &String| self.correct.judge(text, &question.golden_answers);
-                        let samples: Vec<bool> = list.iter().filter(|_| judged).map(right).collect();
+                        let mut samples = Vec::new();
+                        // Without golden answers, nothing is right or wrong: the question has no samples.
+                        if question.golden_answers.is_empty() {
+                            tally.unjudged += list.len();
+                        } else {
+                            samples.extend(list.iter().map(|text| self.correct.judge(text, &question.golden_answers)));
+                        }
                         ratings.push(self.cut.rate(&samples));
-                        kept.push(row as u32);
+                        rated.push(row as u32);
                     }
                     Err(unfit) => outputs.reject(unfit.reject(question.id))?,
                 }
             }
-            write(&take_record_batch(&batch, &UInt32Array::from(kept))?, &ratings, tally, outputs)?;
+            write(&take_record_batch(&batch, &UInt32Array::from(rated))?, &ratings, tally, outputs)?;
         }
         Ok(())
     }
@@ -203,19 +213,19 @@ fn write(
     for rating in ratings {
         tally.count(rating);
     }
+    // Without a question, there is nothing to count a share of.
     if ratings.is_empty() {
         return Ok(());
     }
-    let column = |name: &str, data_type, null, array| (Field::new(name, data_type, null), array);
-    let labels: ArrayRef = Arc::new(StringArray::from_iter_values(ratings.iter().map(|rating| &rating.label)));
-    let attempts: ArrayRef = Arc::new(ratings.iter().map(|rating| rating.attempts).collect::<Int64Array>());
-    let rates: ArrayRef = Arc::new(ratings.iter().map(|rating| rating.pass_rate).collect::<Float64Array>());
-    let samples: ArrayRef = Arc::new(Int64Array::from_iter_values(ratings.iter().map(|rating| rating.samples)));
-    let columns = vec![
-        column("difficulty", DataType::Utf8, false, labels),
-        column("attempts", DataType::Int64, true, attempts),
-        column("pass_rate", DataType::Float64, true, rates),
-        column("samples", DataType::Int64, false, samples),
+    let labels = StringArray::from_iter_values(ratings.iter().map(|rating| &rating.label));
+    let attempts: Int64Array = ratings.iter().map(|rating| rating.attempts).collect();
+    let rates: Float64Array = ratings.iter().map(|rating| rating.pass_rate).collect();
+    let samples = Int64Array::from_iter_values(ratings.iter().map(|rating| rating.samples));
+    let columns: Vec<(Field, ArrayRef)> = vec![
+        (Field::new("difficulty", DataType::Utf8, false), Arc::new(labels)),
+        (Field::new("attempts", DataType::Int64, true), Arc::new(attempts)),
+        (Field::new("pass_rate", DataType::Float64, true), Arc::new(rates)),
+        (Field::new("samples", DataType::Int64, false), Arc::new(samples)),
     ];
     outputs.write("questions", &with_columns(batch, columns)?)
 }

@@ -5,7 +5,7 @@ mod gguf_tests;
 
 use std::path::Path;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::AsArray;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, InputArtifact, Inputs, Kernel, Operator,
@@ -14,6 +14,7 @@ use searchmill_engine::operator::{
 use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::inference::WHOLE;
 use searchmill_models::initial::{phrases, tokenizer, weights};
+use searchmill_models::on_path;
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -151,6 +152,7 @@ fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
     if params.whole_phrases.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
         issues.push(ParamIssue::new("whole_phrases", "must be above 0 and at most 1, or null"));
     }
+    // Shapes that contradict each other are found by the reader of models; the ids of tokens do not matter to it.
     let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
     if let Err(problem) = problem {
         issues.push(ParamIssue::new("", problem.message));
@@ -194,13 +196,17 @@ impl BlockingKernel for InitModelParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let texts = corpus(inputs)?;
         context.check_cancelled()?;
-        let failed = |error: tokenizers::Error| OperatorError::data(format!("no tokenizer can be trained: {error}"));
-        let phrases = self.whole_phrases.map_or_else(Vec::new, |share| phrases::phrases(&texts, share));
-        let tokenizer = tokenizer::train(&texts, &phrases, self.vocab).map_err(failed)?;
+        let phrases = match self.whole_phrases {
+            Some(share) => phrases::phrases(&texts, share),
+            None => Vec::new(),
+        };
+        let tokenizer = tokenizer::train(&texts, &phrases, self.vocab).map_err(no_tokenizer)?;
+        // Counting phrases and merging tokens are the long parts.
         context.check_cancelled()?;
+        // A small corpus has fewer tokens than `vocab` allows: the embedding has one row for each that exists.
         let vocab = tokenizer.get_vocab_size(true);
-        let id = |token: &str| tokenizer.token_to_id(token).unwrap_or_default();
-        let (end, pad) = (id(tokenizer::END_OF_MESSAGE), id(tokenizer::END_OF_TEXT));
+        let end = tokenizer.token_to_id(tokenizer::END_OF_MESSAGE).unwrap_or_default();
+        let pad = tokenizer.token_to_id(tokenizer::END_OF_TEXT).unwrap_or_default();
         let config = config(self, vocab, end, pad);
         let decoder = DecoderConfig::parse(config.to_string().as_bytes(), "config.json")?;
         let folder = outputs.tree("model")?;
@@ -208,18 +214,25 @@ impl BlockingKernel for InitModelParams {
         let generation = json!({"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": false});
         write_json(&folder.join("generation_config.json"), &generation)?;
         write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.context))?;
-        std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string(true).map_err(failed)?)?;
-        let weights = weights::file(&decoder.tensors(), self.deviation, context.seed())?;
-        std::fs::write(folder.join("model.safetensors"), weights)?;
+        write(&folder.join("tokenizer.json"), tokenizer.to_string(true).map_err(no_tokenizer)?)?;
+        write(&folder.join("model.safetensors"), weights::file(&decoder.tensors(), self.deviation, context.seed())?)?;
         outputs.figure("parameters", decoder.parameter_count() as f64);
         outputs.figure("vocabulary", vocab as f64);
         Ok(())
     }
 }
 
+fn no_tokenizer(error: tokenizers::Error) -> OperatorError {
+    OperatorError::data(format!("no tokenizer can be trained: {error}"))
+}
+
 fn write_json(path: &Path, value: &Value) -> Result<(), OperatorError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| OperatorError::engine(error.to_string()))?;
-    Ok(std::fs::write(path, text + "\n")?)
+    write(path, text + "\n")
+}
+
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), OperatorError> {
+    std::fs::write(path, content).map_err(on_path(path))
 }
 
 /// Collects all texts of the inputs, in order.
@@ -235,8 +248,11 @@ fn corpus(inputs: &Inputs) -> Result<Vec<String>, OperatorError> {
         };
         for batch in rows.batches() {
             let batch = batch?;
-            for column in columns {
-                take(&batch, column, &mut texts);
+            for name in columns {
+                let Some(column) = batch.column_by_name(name) else { continue };
+                // `text` of an example is beyond its kind: it may have any type.
+                let Some(column) = column.as_string_opt::<i32>() else { continue };
+                texts.extend(column.iter().flatten().map(str::to_owned));
             }
         }
     }
@@ -245,11 +261,6 @@ fn corpus(inputs: &Inputs) -> Result<Vec<String>, OperatorError> {
             .with_help("examples need the column `text`, as added by `convert-to-swift`"));
     }
     Ok(texts)
-}
-
-fn take(batch: &RecordBatch, column: &str, texts: &mut Vec<String>) {
-    let Some(column) = batch.column_by_name(column).and_then(|column| column.as_string_opt::<i32>()) else { return };
-    texts.extend(column.iter().flatten().map(str::to_owned));
 }
 
 #[cfg(test)]

@@ -86,13 +86,14 @@ impl Operator for Pair {
             .rows_out(PAIRS, RecordKind::Pair, "The pairs, the best and the worst of a question first.");
         let (by, order_by, margin) = (params.by.clone(), params.order_by.clone(), params.margin);
         Declaration::pure(ports).issues(issues(params)).checks_columns(move |tables| {
-            let keys = columns_checked(tables, TRAJECTORIES, |schema| Keys::new(schema, "by", &by));
-            let ranks = columns_checked(tables, TRAJECTORIES, |schema| {
+            let mut issues = Vec::new();
+            issues.extend(columns_checked(tables, TRAJECTORIES, |schema| Keys::new(schema, "by", &by)));
+            issues.extend(columns_checked(tables, TRAJECTORIES, |schema| {
                 let ranking = Ranking::new(schema, &order_by)?;
                 let empty = ranking.values(&RecordBatch::new_empty(SchemaRef::clone(schema)))?;
                 empty.require_margin(margin, &order_by)
-            });
-            keys.into_iter().chain(ranks).collect()
+            }));
+            issues
         })
     }
 
@@ -103,18 +104,21 @@ impl Operator for Pair {
 
 fn issues(params: &PairParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
-    for (place, text) in params.order_by.iter().enumerate() {
-        let path = format!("order_by.{place}");
+    for (index, text) in params.order_by.iter().enumerate() {
+        let path = format!("order_by.{index}");
         match directed(text) {
             Some((key, _)) => issues.extend(check_key(&path, key)),
             None => issues
                 .push(ParamIssue::new(path, format!("`{text}` has no direction")).with_help(direction_advice(text))),
         }
     }
-    let keys = params.by.iter().enumerate();
-    issues.extend(keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)));
+    for (index, text) in params.by.iter().enumerate() {
+        issues.extend(check_key(&format!("by.{index}"), text));
+    }
     for (path, list) in [("order_by", &params.order_by), ("by", &params.by)] {
-        issues.extend(list.is_empty().then(|| ParamIssue::new(path, "name at least one column")));
+        if list.is_empty() {
+            issues.push(ParamIssue::new(path, "name at least one column"));
+        }
     }
     if !(params.margin.is_finite() && params.margin >= 0.0) {
         issues.push(ParamIssue::new("margin", format!("must be 0 or more, found {}", params.margin)));
@@ -142,21 +146,26 @@ impl Ranking {
     fn new(schema: &SchemaRef, order_by: &[String]) -> Result<Self, OperatorError> {
         let (names, descends): (Vec<&str>, Vec<bool>) = order_by.iter().filter_map(|text| directed(text)).unzip();
         let keys = Keys::new(schema, "order_by", &names)?;
-        let types = keys.values(&RecordBatch::new_empty(SchemaRef::clone(schema)))?;
-        let options = |descending| SortOptions { descending, nulls_first: false };
-        let fields = types.iter().zip(descends);
-        let fields =
-            fields.map(|(values, descends)| SortField::new_with_options(values.data_type().clone(), options(descends)));
-        Ok(Self { converter: RowConverter::new(fields.collect())?, keys })
+        // The types of expressions are known by computing them without rows.
+        let columns = keys.values(&RecordBatch::new_empty(SchemaRef::clone(schema)))?;
+        let mut fields = Vec::new();
+        for (column, descending) in columns.iter().zip(descends) {
+            let options = SortOptions { descending, nulls_first: false };
+            fields.push(SortField::new_with_options(column.data_type().clone(), options));
+        }
+        Ok(Self { converter: RowConverter::new(fields)?, keys })
     }
 
     fn values(&self, batch: &RecordBatch) -> Result<Values, OperatorError> {
         let columns = self.keys.values(batch)?;
-        let number = |column: &ArrayRef| {
-            let counts = column.data_type().is_numeric() || *column.data_type() == DataType::Boolean;
-            counts.then(|| Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())).transpose()
-        };
-        let numbers = columns.iter().map(number).collect::<Result<_, OperatorError>>()?;
+        let mut numbers = Vec::new();
+        for column in &columns {
+            let is_number = column.data_type().is_numeric() || *column.data_type() == DataType::Boolean;
+            numbers.push(match is_number.then(|| cast(column, &DataType::Float64)) {
+                Some(floats) => Some(floats?.as_primitive::<Float64Type>().clone()),
+                None => None,
+            });
+        }
         Ok(Values { columns, numbers })
     }
 }
@@ -178,8 +187,11 @@ impl Values {
 
     /// Whether the row has no rank.
     fn lacks(&self, row: usize) -> bool {
-        let is_nan = |numbers: &Float64Array| numbers.is_valid(row) && numbers.value(row).is_nan();
-        self.columns.iter().any(|column| column.is_null(row)) || self.numbers.iter().flatten().any(is_nan)
+        if self.columns.iter().any(|column| column.is_null(row)) {
+            return true;
+        }
+        // Sorted, a NaN would be above all numbers.
+        self.numbers.iter().flatten().any(|numbers| numbers.is_valid(row) && numbers.value(row).is_nan())
     }
 }
 
@@ -240,19 +252,21 @@ impl PairParams {
             let (ids, values) = (id_column(&batch), ranking.values(&batch)?);
             values.require_margin(self.margin, &self.order_by)?;
             let keys = ranking.converter.convert_columns(&values.columns)?;
-            for (place, group) in grouping.assign(&batch)?.into_iter().enumerate() {
+            for (index, group) in grouping.assign(&batch)?.into_iter().enumerate() {
+                // Also for a row that is rejected: each label has its list.
                 groups.resize_with(groups.len().max(group as usize + 1), Vec::new);
-                if values.lacks(place) {
+                if values.lacks(index) {
                     let unfit = Unfit::new("the rollout has no rank: a value of `order_by` is null or NaN");
-                    outputs.reject(unfit.reject(id_at(ids.as_ref(), place).unwrap_or_default()))?;
+                    outputs.reject(unfit.reject(id_at(ids.as_ref(), index).unwrap_or_default()))?;
                     continue;
                 }
-                let (key, row) = (keys.row(place).as_ref().into(), start + place as u32);
-                groups[group as usize].push(Ranked { key, row, score: values.score(place) });
+                let (key, row) = (keys.row(index).as_ref().into(), start + index as u32);
+                groups[group as usize].push(Ranked { key, row, score: values.score(index) });
             }
             start += batch.num_rows() as u32;
         }
         for ranked in &mut groups {
+            // Stable: of equal ranks, the first row in input order.
             ranked.sort_by(|a, b| a.key.cmp(&b.key));
         }
         Ok(grouping.labels().cloned().zip(groups).collect())
@@ -271,6 +285,7 @@ impl PairParams {
                 tally.equal += usize::from(pairs.is_empty());
                 break;
             }
+            // 0.7 − 0.2 is less than 0.5 by rounding.
             if margin(&best, &worst).is_some_and(|margin| margin + 1e-9 < self.margin) {
                 tally.close += usize::from(pairs.is_empty());
                 break;
@@ -289,32 +304,55 @@ fn margin(best: &Ranked, worst: &Ranked) -> Option<f64> {
 /// Writes each pair as soon as both of its rollouts were read again.
 fn write(rows: &RowsInput, pairs: Vec<Chosen>, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
     let mut wanted = vec![false; rows.rows as usize];
-    pairs.iter().flat_map(|pair| [pair.best.row, pair.worst.row]).for_each(|row| wanted[row as usize] = true);
+    for pair in &pairs {
+        wanted[pair.best.row as usize] = true;
+        wanted[pair.worst.row as usize] = true;
+    }
     let (mut read, mut pairs) = (HashMap::new(), pairs.into_iter().peekable());
     let mut others = Vec::new();
     let mut start = 0;
     for (number, batch) in rows.batches().enumerate() {
         context.check_cancelled()?;
         let batch = batch?;
-        let places = (0..batch.num_rows()).filter(|place| wanted[start + place]);
-        let places: Vec<u32> = places.map(|place| place as u32).collect();
-        let taken = take_record_batch(&batch, &UInt32Array::from(places.clone()))?;
-        others.extend(extra(&taken, RecordKind::Trajectory, &RecordKind::Pair.schema())?);
-        let rollouts = from_batch::<Trajectory>(&taken)?.into_iter().enumerate();
-        let rollouts = rollouts.map(|(row, rollout)| Rollout { rollout, place: (number, row) });
-        read.extend(places.into_iter().map(|place| start as u32 + place).zip(rollouts));
+        let rows: Vec<u32> = (0..batch.num_rows() as u32).filter(|row| wanted[start + *row as usize]).collect();
+        let paired = take_record_batch(&batch, &UInt32Array::from(rows.clone()))?;
+        others.extend(extra(&paired, RecordKind::Trajectory, &RecordKind::Pair.schema())?);
+        let rollouts = from_batch::<Trajectory>(&paired)?;
+        for (index, (row, rollout)) in rows.into_iter().zip(rollouts).enumerate() {
+            read.insert(start as u32 + row, Rollout { rollout, place: (number, index) });
+        }
         start += batch.num_rows();
-        let (mut ready, mut origins) = (Vec::new(), Vec::new());
-        while let Some(pair) =
+        // In the order of the pairs: one that waits for a later row holds up those behind it.
+        let (mut ready, mut best_places, mut worst_places) = (Vec::new(), Vec::new(), Vec::new());
+        while let Some(Chosen { best, worst, question }) =
             pairs.next_if(|pair| read.contains_key(&pair.best.row) && read.contains_key(&pair.worst.row))
         {
-            let Some((pair, origin)) = pair.take(&mut read) else { continue };
-            ready.push(pair);
-            origins.push(origin);
+            let (Some(chosen), Some(rejected)) = (read.remove(&best.row), read.remove(&worst.row)) else { continue };
+            best_places.push(chosen.place);
+            worst_places.push(rejected.place);
+            ready.push(schemas::Pair {
+                id: chosen.rollout.id.clone(),
+                chosen_id: chosen.rollout.id.clone(),
+                rejected_id: rejected.rollout.id.clone(),
+                margin: margin(&best, &worst),
+                chosen_score: best.score,
+                rejected_score: worst.score,
+                question_id: question,
+                chosen: chosen.rollout,
+                rejected: rejected.rollout,
+            });
         }
-        if !ready.is_empty() {
-            outputs.write(PAIRS, &with_others(&to_batch(&ready)?, &others, &origins)?)?;
+        if ready.is_empty() {
+            continue;
         }
+        let mut batch = to_batch(&ready)?;
+        // The other columns of both rollouts.
+        if !others.is_empty() {
+            let others: Vec<&RecordBatch> = others.iter().collect();
+            batch = with_all(&batch, &interleave_record_batch(&others, &best_places)?)?;
+            batch = with_all(&batch, &renamed(&interleave_record_batch(&others, &worst_places)?)?)?;
+        }
+        outputs.write(PAIRS, &batch)?;
     }
     Ok(())
 }
@@ -325,53 +363,20 @@ struct Rollout {
     place: (usize, usize),
 }
 
-/// Adds the other columns of both rollouts of each pair.
-fn with_others(
-    pairs: &RecordBatch,
-    others: &[RecordBatch],
-    origins: &[[(usize, usize); 2]],
-) -> Result<RecordBatch, OperatorError> {
-    if others.is_empty() {
-        return Ok(pairs.clone());
-    }
-    let others: Vec<&RecordBatch> = others.iter().collect();
-    let of = |side: usize| {
-        let places: Vec<_> = origins.iter().map(|origin| origin[side]).collect();
-        interleave_record_batch(&others, &places)
-    };
-    with_all(&with_all(pairs, &of(0)?)?, &rejected(&of(1)?)?)
-}
-
 /// Renames columns of the worse rollout; leaves out what pairs have themselves under the new name.
-fn rejected(others: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    let (own, schema) = (RecordKind::Pair.schema(), others.schema());
-    let name = |place: usize| format!("{REJECTED}{}", schema.field(place).name());
-    let is_free = |place: &usize| own.column_with_name(&name(*place)).is_none();
-    let places: Vec<usize> = (0..schema.fields().len()).filter(is_free).collect();
-    let fields: Vec<_> = places.iter().map(|place| schema.field(*place).clone().with_name(name(*place))).collect();
-    let columns = places.iter().map(|place| Arc::clone(others.column(*place))).collect();
+fn renamed(others: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let own = RecordKind::Pair.schema();
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in others.schema().fields().iter().zip(others.columns()) {
+        let name = format!("{REJECTED}{}", field.name());
+        if own.column_with_name(&name).is_none() {
+            fields.push(field.as_ref().clone().with_name(name));
+            columns.push(Arc::clone(column));
+        }
+    }
+    // Without columns, the number of rows must be said.
     let options = RecordBatchOptions::new().with_row_count(Some(others.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
-}
-
-impl Chosen {
-    fn take(self, read: &mut HashMap<u32, Rollout>) -> Option<(schemas::Pair, [(usize, usize); 2])> {
-        let (chosen, rejected) = (read.remove(&self.best.row)?, read.remove(&self.worst.row)?);
-        let origin = [chosen.place, rejected.place];
-        let (chosen, rejected) = (chosen.rollout, rejected.rollout);
-        let pair = schemas::Pair {
-            id: chosen.id.clone(),
-            chosen_id: chosen.id.clone(),
-            rejected_id: rejected.id.clone(),
-            margin: margin(&self.best, &self.worst),
-            chosen_score: self.best.score,
-            rejected_score: self.worst.score,
-            question_id: self.question,
-            chosen,
-            rejected,
-        };
-        Some((pair, origin))
-    }
 }
 
 impl Tally {

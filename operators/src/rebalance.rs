@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    RowsInput, Tables,
+    RowsInput,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,9 +89,9 @@ impl Operator for Rebalance {
         let ports =
             Ports::new().any_rows_in(ROWS, "rows to balance").same_out(ROWS, ROWS, "balanced rows, in input order");
         let by = params.by.clone();
-        let check = move |tables: &Tables| columns_checked(tables, ROWS, |schema| Keys::new(schema, "by", &by));
-        let declaration = Declaration::seeded(ports).issues(issues(params)).gives_plain_columns();
-        declaration.checks_columns(move |tables| check(tables).into_iter().collect())
+        Declaration::seeded(ports).issues(issues(params)).gives_plain_columns().checks_columns(move |tables| {
+            columns_checked(tables, ROWS, |schema| Keys::new(schema, "by", &by)).into_iter().collect()
+        })
     }
 
     fn open(params: &RebalanceParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -100,8 +100,10 @@ impl Operator for Rebalance {
 }
 
 fn issues(params: &RebalanceParams) -> Vec<ParamIssue> {
-    let keys = params.by.iter().enumerate();
-    let mut issues: Vec<_> = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
+    let mut issues = Vec::new();
+    for (index, text) in params.by.iter().enumerate() {
+        issues.extend(check_key(&format!("by.{index}"), text));
+    }
     if params.by.is_empty() {
         issues.push(ParamIssue::new("by", "name at least one column"));
     }
@@ -113,7 +115,6 @@ fn issues(params: &RebalanceParams) -> Vec<ParamIssue> {
 }
 
 fn check_mode(mode: &Mode) -> Vec<ParamIssue> {
-    let bad = |weight: f64| !(weight.is_finite() && weight >= 0.0);
     match mode {
         Mode::Uniform => Vec::new(),
         Mode::Tempered { temperature } if temperature.is_finite() && *temperature >= 1.0 => Vec::new(),
@@ -124,12 +125,14 @@ fn check_mode(mode: &Mode) -> Vec<ParamIssue> {
             vec![ParamIssue::new("mode.ratios", "at least one group needs a ratio above 0")]
         }
         Mode::Ratios(ratios) => {
-            let wrong = ratios.iter().filter(|(_, ratio)| bad(**ratio));
-            wrong
-                .map(|(name, ratio)| {
-                    ParamIssue::new(format!("mode.ratios.{name}"), format!("must be 0 or more, found {ratio}"))
-                })
-                .collect()
+            let mut issues = Vec::new();
+            for (name, ratio) in ratios {
+                if !(ratio.is_finite() && *ratio >= 0.0) {
+                    let message = format!("must be 0 or more, found {ratio}");
+                    issues.push(ParamIssue::new(format!("mode.ratios.{name}"), message));
+                }
+            }
+            issues
         }
     }
 }
@@ -148,7 +151,18 @@ impl BlockingKernel for RebalanceParams {
         let (labels, members) = self.group(rows, &mut taken, context)?;
         let groups = self.share(labels, &members)?;
         let copies = draw(&groups, &members, context.seed());
-        write_copies(rows, &copies, &mut taken, outputs, context)?;
+        // The rows are read again: only their groups were held in memory.
+        let mut start = 0;
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let wanted = &copies[start..start + batch.num_rows()];
+            start += batch.num_rows();
+            let repeated = repeat(&batch, wanted, &mut taken)?;
+            if repeated.num_rows() > 0 {
+                outputs.write(ROWS, &repeated)?;
+            }
+        }
         report(&groups, &copies, outputs);
         Ok(())
     }
@@ -181,8 +195,11 @@ impl RebalanceParams {
         let weights = self.weights(&labels, &counts)?;
         let caps: Vec<u64> = counts.iter().map(|&count| count * u64::from(self.max_repeats)).collect();
         let after = allot(&weights, &caps, self.rows);
-        let groups = labels.into_iter().zip(counts).zip(after);
-        Ok(groups.map(|((label, before), after)| Group { label, before, after }).collect())
+        let mut groups = Vec::with_capacity(labels.len());
+        for ((label, before), after) in labels.into_iter().zip(counts).zip(after) {
+            groups.push(Group { label, before, after });
+        }
+        Ok(groups)
     }
 
     fn weights(&self, labels: &[String], counts: &[u64]) -> Result<Vec<f64>, OperatorError> {
@@ -206,45 +223,45 @@ fn draw(groups: &[Group], members: &[u32], seed: u64) -> Vec<u32> {
         rows_of[group as usize].push(row as u32);
     }
     let mut copies = vec![0_u32; members.len()];
-    for (place, (group, rows)) in groups.iter().zip(&mut rows_of).enumerate() {
+    for (number, (group, rows)) in (0..).zip(groups.iter().zip(&mut rows_of)) {
+        let count = rows.len() as u64;
+        if count == 0 {
+            continue;
+        }
+        // A stream of its own for each group: what is drawn from it does not depend on the other ones.
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(place as u64);
-        draw_group(group.after, rows, &mut random, &mut copies);
+        random.set_stream(number);
+        // Each row `after / count` times, and once more for `after % count` rows drawn without repeats (a partial
+        // Fisher-Yates shuffle).
+        let extra = (group.after % count) as usize;
+        for index in 0..extra {
+            let other = index + below(&mut random, count - index as u64) as usize;
+            rows.swap(index, other);
+        }
+        for (index, &row) in rows.iter().enumerate() {
+            copies[row as usize] = (group.after / count) as u32 + u32::from(index < extra);
+        }
     }
     copies
 }
 
-/// Writes each row `total / n` times, and once more for `total % n` rows drawn without repeats (a partial
-/// Fisher-Yates shuffle).
-fn draw_group(total: u64, rows: &mut [u32], random: &mut ChaCha8Rng, copies: &mut [u32]) {
-    let count = rows.len() as u64;
-    if count == 0 {
-        return;
-    }
-    let extra = (total % count) as usize;
-    for place in 0..extra {
-        let other = place + below(random, count - place as u64) as usize;
-        rows.swap(place, other);
-    }
-    for (place, &row) in rows.iter().enumerate() {
-        copies[row as usize] = (total / count) as u32 + u32::from(place < extra);
-    }
-}
-
 /// Fails if a ratio names two groups, or no group while some group has no ratio: most likely a misspelt name.
 fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(), OperatorError> {
-    let times = |name: &String| labels.iter().filter(|label| *label == name).count();
-    if let Some(name) = ratios.keys().find(|name| times(name) > 1) {
-        let message = format!("`mode.ratios`: `{name}` is the name of {} groups", times(name));
-        return Err(OperatorError::pipeline(message).with_help("add an expression to `by` that distinguishes them"));
+    for name in ratios.keys() {
+        // Labels may be equal: NULL and the text `null` have the same one.
+        let count = labels.iter().filter(|label| *label == name).count();
+        if count > 1 {
+            let message = format!("`mode.ratios`: `{name}` is the name of {count} groups");
+            return Err(OperatorError::pipeline(message).with_help("add an expression to `by` that distinguishes them"));
+        }
     }
-    let absent: Vec<_> = ratios.keys().filter(|name| !labels.contains(name)).collect();
+    let absent = ratios.keys().find(|name| !labels.contains(name));
     let unnamed = labels.iter().any(|label| !ratios.contains_key(label));
-    match absent.first() {
+    match absent {
         Some(name) if unnamed => {
-            let found = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+            let groups = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
             Err(OperatorError::pipeline(format!("`mode.ratios`: there is no group `{name}`"))
-                .with_help(format!("groups: {found}; set the ratio of groups to drop to 0")))
+                .with_help(format!("groups: {groups}; set the ratio of groups to drop to 0")))
         }
         _ => Ok(()),
     }
@@ -257,6 +274,7 @@ struct TakenIds(HashSet<String>);
 impl TakenIds {
     fn learn(&mut self, batch: &RecordBatch) {
         if let Some(ids) = id_column(batch) {
+            // Only these can equal the id of a repeat: the set is small.
             self.0.extend(ids.iter().flatten().filter(|id| id.contains('~')).map(str::to_owned));
         }
     }
@@ -273,40 +291,25 @@ impl TakenIds {
     }
 }
 
-fn write_copies(
-    rows: &RowsInput,
-    copies: &[u32],
-    taken: &mut TakenIds,
-    outputs: &mut Outputs,
-    context: &Context,
-) -> Result<(), OperatorError> {
-    let mut start = 0;
-    for batch in rows.batches() {
-        context.check_cancelled()?;
-        let batch = batch?;
-        let wanted = &copies[start..start + batch.num_rows()];
-        start += batch.num_rows();
-        let repeated = repeat(&batch, wanted, taken)?;
-        if repeated.num_rows() > 0 {
-            outputs.write(ROWS, &repeated)?;
-        }
-    }
-    Ok(())
-}
-
 /// Repeats each row of a batch as often as requested.
 fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<RecordBatch, OperatorError> {
     let places = copies.iter().enumerate().flat_map(|(row, &times)| std::iter::repeat_n(row as u32, times as usize));
     let result = take_record_batch(batch, &UInt32Array::from_iter_values(places))?;
-    let Some(ids) = id_column(batch).filter(|_| copies.iter().any(|&times| times > 1)) else {
+    if copies.iter().all(|&times| times <= 1) {
         return Ok(result);
-    };
-    let mut named = Vec::with_capacity(result.num_rows());
-    for (id, &times) in ids.iter().zip(copies).filter(|(_, times)| **times > 0) {
-        let mut number = 0;
-        named.push(id.map(str::to_owned));
-        named.extend((1..times).map(|_| id.map(|id| taken.next(id, &mut number))));
     }
+    let Some(ids) = id_column(batch) else { return Ok(result) };
+    let mut named = Vec::with_capacity(result.num_rows());
+    for (id, &times) in ids.iter().zip(copies) {
+        let mut number = 0;
+        for repeat in 0..times {
+            named.push(match id {
+                Some(id) if repeat > 0 => Some(taken.next(id, &mut number)),
+                id => id.map(str::to_owned),
+            });
+        }
+    }
+    // The type of the column stays: ids may be large strings or views.
     let (schema, mut columns, _) = result.into_parts();
     let place = schema.index_of("id")?;
     columns[place] = cast(&StringArray::from(named), schema.field(place).data_type())?;
@@ -315,8 +318,8 @@ fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<R
 
 /// Reports the groups before and after as a table (largest first), and the figures.
 fn report(groups: &[Group], copies: &[u32], outputs: &mut Outputs) {
-    let sum = |part: fn(&Group) -> u64| groups.iter().map(part).sum::<u64>();
-    let (before, after) = (sum(|group| group.before), sum(|group| group.after));
+    let before = groups.iter().map(|group| group.before).sum::<u64>();
+    let after = groups.iter().map(|group| group.after).sum::<u64>();
     outputs.figure("groups", groups.len() as f64);
     outputs.figure("rows_before", before as f64);
     outputs.figure("rows_after", after as f64);
@@ -332,6 +335,7 @@ fn table(groups: &[Group], before: u64, after: u64) -> String {
     let width = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0).clamp(5, SHOWN);
     let mut text = format!("{:<width$}  {:>8} {:>7}  {:>8} {:>7}\n", "group", "before", "share", "after", "share");
     let mut sorted: Vec<&Group> = groups.iter().collect();
+    // Ties by label, so that the table is the same in every run.
     sorted.sort_by(|a, b| b.before.cmp(&a.before).then_with(|| a.label.cmp(&b.label)));
     let lines = sorted.iter().map(|group| (group.label.as_str(), group.before, group.after));
     for (label, old, new) in lines.chain([("all", before, after)]) {

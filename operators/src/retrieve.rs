@@ -1,8 +1,9 @@
 //! `retrieve`: searches indexes for questions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
@@ -95,8 +96,9 @@ impl Operator for Retrieve {
         // The indexes' encoders run on the GPU, for queries.
         let declaration = declaration.checks_variants("search", move |kinds| settings.check_kinds("", kinds));
         let declaration = declaration.gives(|inputs| {
-            let given = |questions| carried_fields(&RecordKind::Hit.schema(), questions, RecordKind::Question);
-            inputs.get("questions").map(|questions| ("hits".to_owned(), given(questions))).into_iter().collect()
+            let Some(questions) = inputs.get("questions") else { return BTreeMap::new() };
+            let hits = carried_fields(&RecordKind::Hit.schema(), questions, RecordKind::Question);
+            BTreeMap::from([("hits".to_owned(), hits)])
         });
         let query = params.query.clone();
         let declaration = declaration.checks_columns(move |tables| {
@@ -119,9 +121,10 @@ fn check_query(questions: &SchemaRef, query: &str) -> Result<(), OperatorError> 
         return Err(OperatorError::pipeline(format!("`query`: `{query}` is an expression, not a column"))
             .with_help("add it to the questions as a column, by `sql`"));
     }
-    text_column(&RecordBatch::new_empty(SchemaRef::clone(questions)), query)
-        .map(drop)
-        .map_err(|error| OperatorError::pipeline(format!("`query`: {error}")))
+    match text_column(&RecordBatch::new_empty(SchemaRef::clone(questions)), query) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(OperatorError::pipeline(format!("`query`: {error}"))),
+    }
 }
 
 struct Retrieval {
@@ -133,16 +136,25 @@ impl MapKernel for Retrieval {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let ids = text_column(batch, "id")?;
         let queries = text_column(batch, &self.query)?;
-        let (asked, empty): (Vec<_>, Vec<_>) = (0..batch.num_rows()).partition(|row| queries.is_valid(*row));
-        let texts: Vec<_> = asked.iter().filter_map(|row| text_value(queries, *row)).collect();
-        let (mut hits, mut origins) = (Vec::new(), Vec::new());
-        for ((row, text), found) in asked.iter().zip(&texts).zip(self.search.search_batch(&texts)?) {
-            origins.extend(std::iter::repeat_n(*row as u32, found.len()));
-            hits.extend(found.into_iter().zip(1..).map(|(found, rank)| hit(ids.value(*row), text, rank, found)));
+        let (mut rows, mut texts, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+        for row in 0..batch.num_rows() {
+            if let Some(text) = text_value(queries, row) {
+                rows.push(row);
+                texts.push(text);
+            } else {
+                let unfit = Unfit::new(format!("the column `{}` is null: nothing to search for", self.query));
+                rejects.push(unfit.reject(ids.value(row).to_owned()));
+            }
         }
-        for row in empty {
-            let unfit = Unfit::new(format!("the column `{}` is null: nothing to search for", self.query));
-            output.reject(unfit.reject(ids.value(row).to_owned()));
+        // All queries of a batch at a time: an encoder computes them together.
+        let (mut hits, mut origins) = (Vec::new(), Vec::new());
+        for ((row, text), found) in rows.into_iter().zip(&texts).zip(self.search.search_batch(&texts)?) {
+            origins.extend(std::iter::repeat_n(row as u32, found.len()));
+            hits.extend(found.into_iter().zip(1..).map(|(found, rank)| hit(ids.value(row), text, rank, found)));
+        }
+        // After the search: if that fails, the batch has no output at all.
+        for reject in rejects {
+            output.reject(reject);
         }
         output.push("hits", carried(&to_batch(&hits)?, batch, RecordKind::Question, origins)?);
         Ok(())

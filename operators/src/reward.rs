@@ -4,13 +4,14 @@ mod rewarded;
 mod statistics;
 mod term;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, Float64Array, Float64Builder, ListBuilder, RecordBatch, StringBuilder, StructBuilder, UInt32Array,
 };
 use arrow::compute::take_record_batch;
-use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use arrow::datatypes::{DataType, Field, Fields};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_agent::reward::deepsearch_rl::ShortThink;
@@ -95,14 +96,19 @@ impl Operator for Reward {
             "The rollouts with their rewards, in the order of the input.",
         );
         let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant(PORT).gives(|inputs| {
-            let rewarded = |schema: &SchemaRef| with_rewards(&RecordBatch::new_empty(Arc::clone(schema)), &[]);
-            let rewarded = inputs.get(PORT).and_then(|schema| rewarded(schema).ok());
-            rewarded.map(|rows| (PORT.to_owned(), rows.schema())).into_iter().collect()
+            let mut outputs = BTreeMap::new();
+            if let Some(schema) = inputs.get(PORT)
+                && let Ok(rewarded) = with_rewards(&RecordBatch::new_empty(Arc::clone(schema)), &[])
+            {
+                outputs.insert(PORT.to_owned(), rewarded.schema());
+            }
+            outputs
         });
         let sum = params.sum.clone();
         let declaration = declaration.checks_columns(move |tables| {
-            let empty = |schema: &SchemaRef| RecordBatch::new_empty(Arc::clone(schema));
-            columns_checked(tables, PORT, |schema| Columns::of(&empty(schema), &sum)).into_iter().collect()
+            let issue =
+                columns_checked(tables, PORT, |schema| Columns::of(&RecordBatch::new_empty(Arc::clone(schema)), &sum));
+            issue.into_iter().collect()
         });
         let declaration = params.count.declared(declaration);
         // The cosine of `short_think` may differ in the last bit between processors.
@@ -198,13 +204,14 @@ impl BlockingKernel for Rewarding {
         let mut written = false;
         for batch in rows.batches() {
             context.check_cancelled()?;
-            let (kept, rejects) = self.batch(&batch?, &mut statistics)?;
-            written |= kept.num_rows() > 0;
-            if kept.num_rows() > 0 {
-                outputs.write(PORT, &kept)?;
+            let (rewarded, rejects) = self.batch(&batch?, &mut statistics)?;
+            if rewarded.num_rows() > 0 {
+                outputs.write(PORT, &rewarded)?;
+                written = true;
             }
             outputs.write_rows("rejects", &rejects)?;
         }
+        // An output without rows has the columns of the rewards, too.
         if !written {
             outputs.write(PORT, &with_rewards(&RecordBatch::new_empty(rows.schema.clone()), &[])?)?;
         }
@@ -222,69 +229,64 @@ impl Rewarding {
     ) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
         let columns = Columns::of(batch, &self.params.sum)?;
         let rows = from_batch::<Trajectory>(batch)?;
-        let indexed: Vec<(usize, &Trajectory)> = rows.iter().enumerate().collect();
-        let judged: Vec<Result<Rewarded, Unfit>> = indexed
-            .into_par_iter()
-            .map_init(Memo::default, |memo, (place, row)| self.reward(row, place, &columns, memo))
+        let judged: Vec<Result<Rewarded, Unfit>> = rows
+            .par_iter()
+            .enumerate()
+            .map_init(Memo::default, |memo, (index, row)| self.reward(row, index, &columns, memo))
             .collect();
-        let (mut kept, mut rewards, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, (row, judged)) in rows.iter().zip(judged).enumerate() {
+        let (mut fit, mut rewards, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+        // Statistics are added up in the order of the rows, so that they do not depend on the threads.
+        for (index, (row, judged)) in rows.iter().zip(judged).enumerate() {
             match judged {
                 Ok(reward) => {
                     statistics.add(&row.question_id, &reward);
-                    kept.push(place as u32);
+                    fit.push(index as u32);
                     rewards.push(reward);
                 }
                 Err(unfit) => rejects.push(unfit.reject(row.id.clone())),
             }
         }
         statistics.rejected += rejects.len();
-        let kept = take_record_batch(batch, &UInt32Array::from(kept))?;
-        Ok((with_rewards(&kept, &rewards)?, rejects))
+        let rewarded = take_record_batch(batch, &UInt32Array::from(fit))?;
+        Ok((with_rewards(&rewarded, &rewards)?, rejects))
     }
 
-    fn reward(&self, row: &Trajectory, place: usize, columns: &Columns, memo: &mut Memo) -> Result<Rewarded, Unfit> {
+    fn reward(&self, row: &Trajectory, index: usize, columns: &Columns, memo: &mut Memo) -> Result<Rewarded, Unfit> {
         let transcript = Transcript::from(row);
+        // It counts tokens of all thoughts, so only for rewards that have it.
         let short = if self.params.rewards_short_thoughts() { self.short_think(&transcript, memo)? } else { 0.0 };
-        let rewarded = match self.params.system {
-            Some(system) => self.by_system(system, row, &transcript, short)?,
-            None => term::add_up(&self.params.sum, row, &transcript, short, place, columns)?,
+        let rewarded = if let Some(system) = self.params.system {
+            // The rules of a system read the tags of its own format.
+            if !system.protocols().contains(&row.protocol.as_str()) {
+                let wanted = system.protocols().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                let found = &row.protocol;
+                let message = format!("the reward reads rollouts of protocol {wanted}; this one is of `{found}`");
+                return Err(Unfit::new(message));
+            }
+            let rule = self.params.rule.unwrap_or_default();
+            let golden = system.read(rule, &row.golden_answers);
+            require_answers(golden, |answer| system.has_text(answer))?;
+            let format_scores = self.params.format_scores.unwrap_or_default();
+            let reward = system.reward(rule, &transcript, golden, &Given { short_think: short, format_scores });
+            let parts = reward.parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            Rewarded { value: reward.value(), parts }
+        } else {
+            term::add_up(&self.params.sum, row, &transcript, short, index, columns)?
         };
+        // A product of a large weight and a large column may overflow.
         if rewarded.value.is_finite() {
             return Ok(rewarded);
         }
         Err(Unfit::new("the sum of its terms is not a finite number"))
     }
 
-    fn by_system(
-        &self,
-        system: System,
-        row: &Trajectory,
-        transcript: &Transcript,
-        short: f64,
-    ) -> Result<Rewarded, Unfit> {
-        if !system.protocols().contains(&row.protocol.as_str()) {
-            let wanted = system.protocols().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            let message = format!("the reward reads rollouts of protocol {wanted}; this one is of `{}`", row.protocol);
-            return Err(Unfit::new(message));
-        }
-        let rule = self.params.rule.unwrap_or_default();
-        let golden = system.read(rule, &row.golden_answers);
-        require_answers(golden, |answer| system.has_text(answer))?;
-        let format_scores = self.params.format_scores.unwrap_or_default();
-        let reward = system.reward(rule, transcript, golden, &Given { short_think: short, format_scores });
-        let parts = reward.parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        Ok(Rewarded { value: reward.value(), parts })
-    }
-
     fn short_think(&self, transcript: &Transcript, memo: &mut Memo) -> Result<f64, Unfit> {
-        let count = |text: &str| {
+        let score = ShortThink::default().score(transcript, |text: &str| {
             let mut tally = self.counter.tally(memo, text);
             let count = tally.count(text);
             tally.fault().map_or(Ok(count), Err)
-        };
-        let unreadable = |fault| Unfit::new(format!("the tokenizer cannot encode its thoughts: {fault}"));
-        ShortThink::default().score(transcript, count).map_err(unreadable)
+        });
+        score.map_err(|fault| Unfit::new(format!("the tokenizer cannot encode its thoughts: {fault}")))
     }
 }
 
@@ -296,7 +298,14 @@ fn with_rewards(batch: &RecordBatch, rewards: &[Rewarded]) -> Result<RecordBatch
     let mut parts = ListBuilder::new(StructBuilder::from_fields(fields, rewards.len())).with_field(item);
     for reward in rewards {
         for (name, value) in &reward.parts {
-            push_part(parts.values(), name, *value);
+            let part = parts.values();
+            if let Some(names) = part.field_builder::<StringBuilder>(0) {
+                names.append_value(name);
+            }
+            if let Some(values) = part.field_builder::<Float64Builder>(1) {
+                values.append_value(*value);
+            }
+            part.append(true);
         }
         parts.append(true);
     }
@@ -304,16 +313,6 @@ fn with_rewards(batch: &RecordBatch, rewards: &[Rewarded]) -> Result<RecordBatch
     let columns: [(&str, ArrayRef); 2] = [("reward", Arc::new(values)), ("reward_parts", Arc::new(parts.finish()))];
     let new = columns.map(|(name, array)| (Field::new(name, array.data_type().clone(), false), array));
     with_columns(batch, new.into())
-}
-
-fn push_part(parts: &mut StructBuilder, name: &str, value: f64) {
-    if let Some(names) = parts.field_builder::<StringBuilder>(0) {
-        names.append_value(name);
-    }
-    if let Some(values) = parts.field_builder::<Float64Builder>(1) {
-        values.append_value(value);
-    }
-    parts.append(true);
 }
 
 #[cfg(test)]

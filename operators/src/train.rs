@@ -128,14 +128,17 @@ impl Operator for Train {
         let method = params.method;
         let ports = ports(params, outside);
         let merges = params.lora().map(|lora| lora.merge);
-        let made = if merges == Some(false) { ADAPTER } else { WHOLE };
+        let variant = if merges == Some(false) { ADAPTER } else { WHOLE };
         let column = params.advantage_column.clone();
-        let models = move |kinds: &[Option<&str>]| {
-            if outside { Vec::new() } else { start::issues(kinds, merges == Some(true)) }
-        };
         Declaration::seeded(ports)
-            .variant((!outside).then_some(made))
-            .checks_variants(MODEL, models)
+            // What an external program leaves is known only after it has run.
+            .variant((!outside).then_some(variant))
+            .checks_variants(
+                MODEL,
+                move |kinds| {
+                    if outside { Vec::new() } else { start::issues(kinds, merges == Some(true)) }
+                },
+            )
             .issues(check::issues(params))
             .gives_at_most(move |_| {
                 let steps = if outside { None } else { page::columns(method).ok() };
@@ -144,8 +147,9 @@ impl Operator for Train {
             .checks_variants(policy::ROLLOUTS, move |sampled| check::sampling_issues(method, sampled))
             .checks_columns(move |tables| check::advantage_issues(method, column.as_deref(), tables))
             .checks_inputs(move |inputs| {
-                let reference = check::reference_issues(&checked, inputs);
-                check::input_issues(needs_eval, inputs).into_iter().chain(reference).collect()
+                let mut issues = check::input_issues(needs_eval, inputs);
+                issues.extend(check::reference_issues(&checked, inputs));
+                issues
             })
             .repeatability(if outside { Repeatability::Not } else { Repeatability::Processor })
             .runs_programs(outside)
@@ -161,33 +165,44 @@ impl Operator for Train {
 
 fn ports(params: &TrainParams, outside: bool) -> Ports {
     let method = params.method;
-    let base = |ports: Ports| {
-        let arity = if outside { Arity::One } else { Arity::Many };
-        let about = "The base model: a Hugging Face folder. With an adapter to train further: `[base, adapter]`.";
-        ports.input_of(MODEL, Accept::Tree(TreeKind::Model), arity, about)
-    };
+    // The rows come first: the first input is the main one.
     let ports = match method {
         Method::Sft => {
-            let examples = Accept::Rows(vec![RecordKind::Example]);
-            let about = "The examples, with `text` and `loss_spans`.";
-            base(Ports::new().rows_in("examples", &[RecordKind::Example], about)).input_of(
-                "eval",
-                examples,
-                Arity::Optional,
-                "Held-out examples, instead of a share of `examples`.",
-            )
+            Ports::new().rows_in("examples", &[RecordKind::Example], "The examples, with `text` and `loss_spans`.")
         }
         Method::External => {
             let about = "The rows that the program reads, of any kind.";
-            base(Ports::new().input_of("rows", Accept::AnyRows, Arity::One, about)).input_of(
-                "eval",
-                Accept::AnyRows,
-                Arity::Optional,
-                "Rows for evaluation, of any kind.",
-            )
+            Ports::new().input_of("rows", Accept::AnyRows, Arity::One, about)
         }
-        Method::Grpo | Method::ReinforcePlusPlus => policy::rollout_inputs(base),
-        Method::Dpo => policy::pair_inputs(base),
+        Method::Grpo | Method::ReinforcePlusPlus => {
+            let about = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
+            Ports::new().rows_in(policy::ROLLOUTS, &[RecordKind::Trajectory], about)
+        }
+        Method::Dpo => {
+            let about =
+                "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
+            Ports::new().rows_in(policy::PAIRS, &policy::PAIR_KINDS, about)
+        }
+    };
+    let arity = if outside { Arity::One } else { Arity::Many };
+    let about = "The base model: a Hugging Face folder. With an adapter to train further: `[base, adapter]`.";
+    let ports = ports.input_of(MODEL, Accept::Tree(TreeKind::Model), arity, about);
+    let ports = match method {
+        Method::Sft => {
+            let about = "Held-out examples, instead of a share of `examples`.";
+            ports.input_of("eval", Accept::Rows(vec![RecordKind::Example]), Arity::Optional, about)
+        }
+        Method::External => {
+            ports.input_of("eval", Accept::AnyRows, Arity::Optional, "Rows for evaluation, of any kind.")
+        }
+        Method::Grpo | Method::ReinforcePlusPlus => {
+            policy::more_inputs(ports, "The model from which the divergence is measured (`policy_loss.kl`).")
+        }
+        Method::Dpo => {
+            let about = "Held-out pairs, instead of a share of `pairs`.";
+            let ports = ports.input_of("eval", Accept::Rows(policy::PAIR_KINDS.into()), Arity::Optional, about);
+            policy::more_inputs(ports, "The model that the policy is tied to (default: `model`).")
+        }
     };
     let mut ports = ports.tree_out(MODEL, TreeKind::Model, "The trained model, or the PEFT adapter.");
     for step in &params.checkpoints {
@@ -213,16 +228,21 @@ impl BlockingKernel for TrainParams {
         let folder = &start.folder;
         let config = Decoder::read_config(folder)?;
         let mut data = self.read(inputs, folder, &config, context.seed())?;
+        // Before the model is loaded, which takes longer than reading the rows.
         if data.examples.is_empty() {
             return Err(nothing_left(&data.rejects));
         }
         let compute = Compute::leased(context, self.dtype)?;
+        // A pass holds at least one example.
         let tokens = self.pass_tokens.max(data.longest());
         TrainingNeed::of(&config, &self.tuning, tokens, self.checkpointing, &compute)
             .check(available(context, &compute))?;
         context.progress().log(&format!("device: {}", compute.name()));
-        let has_reference = !inputs.trees(policy::REFERENCE).is_empty();
-        let reference = has_reference.then(|| Start::of(policy::REFERENCE, inputs, context)).transpose()?;
+        let mut reference = None;
+        if !inputs.trees(policy::REFERENCE).is_empty() {
+            reference = Some(Start::of(policy::REFERENCE, inputs, context)?);
+        }
+        // Before the student is loaded: two models at a time need twice the memory.
         for examples in [&mut data.examples, &mut data.held_out] {
             policy::measure_reference(self, examples, &start, reference.as_ref(), &compute)?;
         }
@@ -232,8 +252,9 @@ impl BlockingKernel for TrainParams {
         let mut more = BTreeMap::new();
         if self.method.learns_from_rewards() {
             let earned = Earned::read(inputs.rows(policy::ROLLOUTS)?, &data.examples)?;
-            let of_step = |batch: &Vec<usize>| earned.means(batch.iter().map(|example| &data.examples[*example]));
-            more = (1..).zip(batches.iter().map(of_step)).collect();
+            for (step, batch) in (1..).zip(&batches) {
+                more.insert(step, earned.means(batch.iter().map(|example| &data.examples[*example])));
+            }
             earned.publish(outputs);
         }
         self.publish(&student, folder, &fitted, &data, &more, outputs)?;
@@ -244,17 +265,16 @@ impl BlockingKernel for TrainParams {
     }
 }
 
-/// The numbers of the examples of each step.
-type Batches = Vec<Vec<usize>>;
-
 impl TrainParams {
+    /// Trains the student. Returns what became of it, and the numbers of the examples of each step.
     fn fit(
         &self,
         student: &Student,
         data: &Data,
         inputs: &Inputs,
         context: &Context,
-    ) -> Result<(Fitted, Batches), OperatorError> {
+    ) -> Result<(Fitted, Vec<Vec<usize>>), OperatorError> {
+        // Held-out examples are measured without the context, so that losses can be compared between trainings.
         let (sft, plain) = (Sft { context_weight: self.context_weight as f32 }, Sft::default());
         let policy = PolicyGradient::new(self.policy_loss.unwrap_or_default());
         let preference = Preference { settings: self.preference_loss.unwrap_or_default() };
@@ -291,6 +311,7 @@ impl TrainParams {
     ) -> Result<(), OperatorError> {
         student.write(from, &outputs.tree(MODEL)?)?;
         if !fitted.progressed.checkpoints.is_empty() {
+            // The student writes its own weights: it takes those of each checkpoint, then its last ones again.
             let last = copied(&student.weights)?;
             for (step, weights) in &fitted.progressed.checkpoints {
                 set_all(&student.weights, weights)?;
@@ -323,26 +344,32 @@ impl TrainParams {
 }
 
 fn nothing_left(rejects: &[Reject]) -> OperatorError {
-    let first = rejects.first().map_or_else(String::new, |reject| format!(": `{}`: {}", reject.id, reject.message));
-    let error = OperatorError::data(format!("no example to train on ({} rejected{first})", rejects.len()));
-    if rejects.is_empty() {
-        return error.with_help(
+    match rejects.first() {
+        Some(first) => OperatorError::data(format!(
+            "no example to train on ({} rejected: `{}`: {})",
+            rejects.len(),
+            first.id,
+            first.message
+        )),
+        None => OperatorError::data("no example to train on (0 rejected)").with_help(
             "its input has no rows: an earlier node rejected or filtered all of them (`searchmill show NODE --rejects`); in \
              reinforcement learning, all rollouts of each question may have earned the same",
-        );
+        ),
     }
-    error
 }
 
 /// Returns the memory limit of the node, or what the machine has available.
 fn available(context: &Context, compute: &Compute) -> Option<u64> {
-    let on_host = || context.memory().or_else(|| status_bytes("/proc/meminfo", "MemAvailable:"));
-    if compute.device.is_cpu() { on_host() } else { compute.memory(None) }
+    if !compute.device.is_cpu() {
+        return compute.memory(None);
+    }
+    context.memory().or_else(|| status_bytes("/proc/meminfo", "MemAvailable:"))
 }
 
 /// Reads a line `name   123 kB` of a system file, in bytes.
 fn status_bytes(path: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
 }

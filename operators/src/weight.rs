@@ -67,38 +67,31 @@ fn micro_batch() -> usize {
 }
 
 impl Formula {
-    fn batch(&self) -> Option<usize> {
-        match self {
-            Self::SearchlmIntended { batch } | Self::SearchlmMain { batch } => Some(*batch),
-            Self::QuestionSoftmax | Self::SearchlmV1 => None,
-        }
-    }
-
     /// Returns the default of the param `column`.
     fn column(&self) -> &'static str {
         if matches!(self, Self::QuestionSoftmax) { "logprob" } else { "logprob_mean" }
     }
 
     /// Returns the weight of each row from its question and its log-probability.
-    fn weights(&self, rows: &[(u32, f64)]) -> Vec<f64> {
-        let known: Vec<f64> = rows.iter().map(|(_, logprob)| *logprob).collect();
+    fn weights(&self, questions: &[u32], logprobs: &[f64]) -> Vec<f64> {
         match self {
-            Self::QuestionSoftmax => question_softmax(rows),
-            Self::SearchlmIntended { batch } => known.chunks((*batch).max(1)).flat_map(softmax).collect(),
-            Self::SearchlmMain { batch } => known.chunks((*batch).max(1)).flat_map(shares).collect(),
-            Self::SearchlmV1 => known.iter().map(|logprob| 4.0 * logprob.exp()).collect(),
+            Self::QuestionSoftmax => question_softmax(questions, logprobs),
+            // The scripts ignore questions: rows that are in a micro-batch by chance are compared.
+            Self::SearchlmIntended { batch } => logprobs.chunks((*batch).max(1)).flat_map(softmax).collect(),
+            Self::SearchlmMain { batch } => logprobs.chunks((*batch).max(1)).flat_map(shares).collect(),
+            Self::SearchlmV1 => logprobs.iter().map(|logprob| 4.0 * logprob.exp()).collect(),
         }
     }
 }
 
-fn question_softmax(rows: &[(u32, f64)]) -> Vec<f64> {
-    let mut questions: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for (row, (question, _)) in rows.iter().enumerate() {
-        questions.entry(*question).or_default().push(row);
+fn question_softmax(questions: &[u32], logprobs: &[f64]) -> Vec<f64> {
+    let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (row, question) in questions.iter().enumerate() {
+        groups.entry(*question).or_default().push(row);
     }
-    let mut weights = vec![0.0; rows.len()];
-    for members in questions.values() {
-        let known: Vec<f64> = members.iter().map(|row| rows[*row].1).collect();
+    let mut weights = vec![0.0; logprobs.len()];
+    for members in groups.values() {
+        let known: Vec<f64> = members.iter().map(|row| logprobs[*row]).collect();
         for (row, weight) in members.iter().zip(softmax(&known)) {
             weights[*row] = weight;
         }
@@ -107,6 +100,7 @@ fn question_softmax(rows: &[(u32, f64)]) -> Vec<f64> {
 }
 
 fn softmax(logprobs: &[f64]) -> Vec<f64> {
+    // Less the highest one: the powers of very negative numbers would all be 0.
     let highest = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let powers: Vec<f64> = logprobs.iter().map(|logprob| (logprob - highest).exp()).collect();
     let whole: f64 = powers.iter().sum();
@@ -116,6 +110,7 @@ fn softmax(logprobs: &[f64]) -> Vec<f64> {
 /// Each row's share of the micro-batch's negative log-likelihood.
 fn shares(logprobs: &[f64]) -> Vec<f64> {
     let whole: f64 = logprobs.iter().map(|logprob| -logprob).sum();
+    // Where all probabilities are 1, nothing is left to share.
     let equal = 1.0 / logprobs.len() as f64;
     logprobs.iter().map(|logprob| if whole > 0.0 { -logprob / whole } else { equal }).collect()
 }
@@ -146,14 +141,19 @@ impl Operator for Weight {
             .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the column `weight`.");
         let (column, checked) = ([params.column().to_owned()], params.clone());
         let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
-            let weighted = |schema| (ROWS.to_owned(), with_fields(schema, &[weight_field()]));
-            inputs.get(ROWS).map(|schema| weighted(schema)).into_iter().collect()
+            inputs
+                .get(ROWS)
+                .map(|schema| (ROWS.to_owned(), with_fields(schema, &[weight_field()])))
+                .into_iter()
+                .collect()
         });
         declaration.checks_columns(move |tables| {
-            let unknown = columns_checked(tables, ROWS, |schema| Keys::new(schema, "column", &column));
-            let empty = |schema: &SchemaRef| RecordBatch::new_empty(SchemaRef::clone(schema));
-            let unfit = || columns_checked(tables, ROWS, |schema| checked.logprobs(&empty(schema)).map(drop));
-            unknown.or_else(unfit).into_iter().collect()
+            let issue = columns_checked(tables, ROWS, |schema| {
+                // An unknown name first: its message names columns like it.
+                Keys::new(schema, "column", &column)?;
+                checked.logprobs(&RecordBatch::new_empty(SchemaRef::clone(schema)))
+            });
+            issue.into_iter().collect()
         })
     }
 
@@ -171,33 +171,42 @@ impl Operator for Weight {
 const ROWS: &str = "trajectories";
 
 fn issues(params: &WeightParams) -> Vec<ParamIssue> {
-    let name = if matches!(params.formula, Formula::SearchlmMain { .. }) { "main" } else { "intended" };
-    let empty = (params.formula.batch() == Some(0))
-        .then(|| ParamIssue::new(format!("formula.searchlm_{name}.batch"), "must be at least 1"));
-    let unnamed = (params.column.as_deref() == Some(""))
-        .then(|| ParamIssue::new("column", "the text is empty").with_help("name a column of the trajectories"));
-    empty.into_iter().chain(unnamed).collect()
+    let mut issues = Vec::new();
+    match params.formula {
+        Formula::SearchlmIntended { batch: 0 } => {
+            issues.push(ParamIssue::new("formula.searchlm_intended.batch", "must be at least 1"));
+        }
+        Formula::SearchlmMain { batch: 0 } => {
+            issues.push(ParamIssue::new("formula.searchlm_main.batch", "must be at least 1"));
+        }
+        _ => {}
+    }
+    if params.column.as_deref() == Some("") {
+        issues.push(ParamIssue::new("column", "the text is empty").with_help("name a column of the trajectories"));
+    }
+    issues
 }
 
 impl BlockingKernel for WeightParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let mut weights = self.formula.weights(&self.read(inputs, context)?).into_iter();
+        let (questions, logprobs) = self.read(inputs, context)?;
+        let mut weights = self.formula.weights(&questions, &logprobs).into_iter();
         for batch in inputs.rows(ROWS)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
             let ids = text_column(&batch, "id")?;
-            let mut kept = Vec::new();
+            let mut fit = Vec::new();
             for (row, logprob) in self.logprobs(&batch)?.into_iter().enumerate() {
                 match logprob {
-                    Ok(_) => kept.push(row as u32),
+                    Ok(_) => fit.push(row as u32),
                     Err(unfit) => outputs.reject(unfit.reject(ids.value(row).to_owned()))?,
                 }
             }
-            if kept.is_empty() {
+            if fit.is_empty() {
                 continue;
             }
-            let of_batch: ArrayRef = Arc::new(Float64Array::from_iter_values(weights.by_ref().take(kept.len())));
-            let rows = take_record_batch(&batch, &UInt32Array::from(kept))?;
+            let of_batch: ArrayRef = Arc::new(Float64Array::from_iter_values(weights.by_ref().take(fit.len())));
+            let rows = take_record_batch(&batch, &UInt32Array::from(fit))?;
             outputs.write(ROWS, &with_columns(&rows, vec![(weight_field(), of_batch)])?)?;
         }
         Ok(())
@@ -214,26 +223,30 @@ impl WeightParams {
     }
 
     /// Reads the question (as a number) and the log-probability of each valid row.
-    fn read(&self, inputs: &Inputs, context: &Context) -> Result<Vec<(u32, f64)>, OperatorError> {
+    fn read(&self, inputs: &Inputs, context: &Context) -> Result<(Vec<u32>, Vec<f64>), OperatorError> {
         let mut known: IndexSet<String> = IndexSet::new();
-        let mut rows = Vec::new();
+        let (mut questions, mut logprobs) = (Vec::new(), Vec::new());
         for batch in inputs.rows(ROWS)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let questions = text_column(&batch, "question_id")?;
+            let ids = text_column(&batch, "question_id")?;
             for (row, logprob) in self.logprobs(&batch)?.into_iter().enumerate() {
-                let question = known.insert_full(questions.value(row).to_owned()).0 as u32;
-                rows.extend(logprob.ok().map(|logprob| (question, logprob)));
+                // Rows without a log-probability are rejects, and weigh on no other row.
+                if let Ok(logprob) = logprob {
+                    questions.push(known.insert_full(ids.value(row).to_owned()).0 as u32);
+                    logprobs.push(logprob);
+                }
             }
         }
-        Ok(rows)
+        Ok((questions, logprobs))
     }
 
     /// Returns the log-probability of each row, or why it has none.
     fn logprobs(&self, batch: &RecordBatch) -> Result<Vec<Result<f64, Unfit>>, OperatorError> {
         let name = self.column();
-        let missing = || OperatorError::pipeline(format!("the trajectories have no column `{name}`"));
-        let column = batch.column_by_name(name).ok_or_else(missing)?;
+        let Some(column) = batch.column_by_name(name) else {
+            return Err(OperatorError::pipeline(format!("the trajectories have no column `{name}`")));
+        };
         if !column.data_type().is_numeric() {
             let message = format!("`column`: `{name}` is {}, not a number", column.data_type());
             return Err(OperatorError::pipeline(message).with_help("name a column of log-probabilities in `column`"));
@@ -248,6 +261,7 @@ const ROUNDING: f64 = 1e-6;
 
 fn checked(column: &str, value: Option<f64>) -> Result<f64, Unfit> {
     match value {
+        // A probability above 1 is rounding, or no probability.
         Some(value) if value.is_finite() && value <= ROUNDING => Ok(value.min(0.0)),
         Some(value) => Err(Unfit::new(format!("`{column}` is {value}, no log-probability (finite and at most 0)"))),
         None => Err(Unfit::new(format!("there is no `{column}`"))),

@@ -34,6 +34,7 @@ pub fn update(numbers: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &
 
 /// Returns the sum of squares of a block of numbers.
 pub fn sum_of_squares(numbers: &[f32]) -> f64 {
+    // Eight sums in place of one: an addition need not wait for the one before it.
     let mut lanes = [0.0_f64; 8];
     let (chunks, rest) = numbers.as_chunks::<8>();
     for chunk in chunks {

@@ -46,19 +46,22 @@ impl Heads {
     /// Returns `count` queries of a head, from `first`.
     fn queries<'a>(&self, numbers: &'a [f32], row: usize, head: usize, first: usize, count: usize) -> View<'a> {
         let width = self.heads * self.size;
-        View::strided(numbers, (row * self.columns + first) * width + head * self.size, (count, self.size), width)
+        let start = (row * self.columns + first) * width + head * self.size;
+        View::strided(&numbers[start..], count, self.size, width)
     }
 
     /// Returns `count` keys or values of a head, from `first`.
     fn keys<'a>(&self, numbers: &'a [f32], row: usize, head: usize, first: usize, count: usize) -> View<'a> {
         let width = self.shared * self.size;
-        View::strided(numbers, (row * self.keys + first) * width + head * self.size, (count, self.size), width)
+        let start = (row * self.keys + first) * width + head * self.size;
+        View::strided(&numbers[start..], count, self.size, width)
     }
 
     /// Interleaves the heads in this part of each task's result, `count` × size each: rows × count × heads × size.
     fn weave<const N: usize>(&self, parts: &[[Vec<f32>; N]], part: usize, heads: usize, count: usize) -> Vec<f32> {
         let width = heads * self.size;
         let mut out = vec![0.0; self.rows * count * width];
+        // Chunks of no size are an error.
         if out.is_empty() {
             return out;
         }
@@ -96,18 +99,22 @@ impl Attention<'_> {
     /// Computes the attention of queries (rows × columns × heads × size) to keys and values (rows × keys × shared × size).
     /// Returns rows × columns × heads × size.
     pub fn forward(&self, queries: &[f32], keys: &[f32], values: &[f32]) -> Vec<f32> {
-        let given = [queries, keys, values];
-        let parts: Vec<_> = self.shape.tasks().map(|task| [self.forward_one(task, given)]).collect();
+        let inputs = [queries, keys, values];
+        let parts: Vec<_> = self.shape.tasks().map(|(row, shared)| [self.forward_one(row, shared, inputs)]).collect();
         self.shape.weave(&parts, 0, self.shape.heads, self.shape.columns)
     }
 
     /// Returns the gradients of queries, keys and values, given that of [`Self::forward`]'s result.
     pub fn backward(&self, queries: &[f32], keys: &[f32], values: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
-        let given = [queries, keys, values, gradient];
-        let parts: Vec<[Vec<f32>; 3]> = self.shape.tasks().map(|task| self.backward_one(task, given)).collect();
+        let inputs = [queries, keys, values, gradient];
+        let parts: Vec<[Vec<f32>; 3]> =
+            self.shape.tasks().map(|(row, shared)| self.backward_one(row, shared, inputs)).collect();
         let Heads { heads, columns, keys, shared, .. } = self.shape;
-        [(0, heads, columns), (1, shared, keys), (2, shared, keys)]
-            .map(|(part, heads, count)| self.shape.weave(&parts, part, heads, count))
+        [
+            self.shape.weave(&parts, 0, heads, columns),
+            self.shape.weave(&parts, 1, shared, keys),
+            self.shape.weave(&parts, 2, shared, keys),
+        ]
     }
 
     fn blocks(&self, row: usize) -> impl Iterator<Item = Block<'_>> {
@@ -123,34 +130,35 @@ impl Attention<'_> {
     fn shares(&self, block: &Block<'_>, queries: &View<'_>, keys: &View<'_>, scores: &mut Vec<f32>) {
         scores.clear();
         scores.resize(block.count * block.width, 0.0);
-        multiply(scores, (block.width, 0), queries, &keys.transposed(), self.shape.scale(), false);
+        multiply(scores, block.width, queries, &keys.transposed(), self.shape.scale(), false);
         loops::masked_softmax(scores, block.width, block.spans, block.start as u32);
     }
 
     /// Computes the result of one key head: columns × size for each of its query heads.
-    fn forward_one(&self, (row, shared): (usize, usize), [queries, keys, values]: [&[f32]; 3]) -> Vec<f32> {
+    fn forward_one(&self, row: usize, shared: usize, [queries, keys, values]: [&[f32]; 3]) -> Vec<f32> {
         let shape = &self.shape;
         let head_numbers = shape.columns * shape.size;
         let mut out = vec![0.0; shape.group() * head_numbers];
+        // One buffer for all blocks.
         let mut scores = Vec::new();
         for block in self.blocks(row) {
-            let seen = shape.keys(keys, row, shared, block.start, block.width);
-            let said = shape.keys(values, row, shared, block.start, block.width);
+            let block_keys = shape.keys(keys, row, shared, block.start, block.width);
+            let block_values = shape.keys(values, row, shared, block.start, block.width);
             for member in 0..shape.group() {
                 let head = shared * shape.group() + member;
-                let asked = shape.queries(queries, row, head, block.first, block.count);
-                self.shares(&block, &asked, &seen, &mut scores);
+                let block_queries = shape.queries(queries, row, head, block.first, block.count);
+                self.shares(&block, &block_queries, &block_keys, &mut scores);
                 let shares = View::new(&scores, block.count, block.width);
-                let place = member * head_numbers + block.first * shape.size;
-                multiply(&mut out, (shape.size, place), &shares, &said, 1.0, false);
+                let start = member * head_numbers + block.first * shape.size;
+                multiply(&mut out[start..], shape.size, &shares, &block_values, 1.0, false);
             }
         }
         out
     }
 
     /// Returns the gradients of one key head: of its queries (as in [`Self::forward_one`]), keys and values (keys × size).
-    fn backward_one(&self, (row, shared): (usize, usize), given: [&[f32]; 4]) -> [Vec<f32>; 3] {
-        let [queries, keys, values, gradients] = given;
+    fn backward_one(&self, row: usize, shared: usize, inputs: [&[f32]; 4]) -> [Vec<f32>; 3] {
+        let [queries, keys, values, gradients] = inputs;
         let shape = &self.shape;
         let (size, head_numbers) = (shape.size, shape.columns * shape.size);
         let mut out =
@@ -158,22 +166,25 @@ impl Attention<'_> {
         let [of_queries, of_keys, of_values] = &mut out;
         let (mut shares, mut inner) = (Vec::new(), Vec::new());
         for block in self.blocks(row) {
-            let seen = shape.keys(keys, row, shared, block.start, block.width);
-            let said = shape.keys(values, row, shared, block.start, block.width);
+            let block_keys = shape.keys(keys, row, shared, block.start, block.width);
+            let block_values = shape.keys(values, row, shared, block.start, block.width);
             for member in 0..shape.group() {
                 let head = shared * shape.group() + member;
-                let asked = shape.queries(queries, row, head, block.first, block.count);
+                let block_queries = shape.queries(queries, row, head, block.first, block.count);
                 let gradient = shape.queries(gradients, row, head, block.first, block.count);
-                self.shares(&block, &asked, &seen, &mut shares);
+                // Computed again, as the forward pass did: stored, they would be as large as all scores.
+                self.shares(&block, &block_queries, &block_keys, &mut shares);
                 let view = View::new(&shares, block.count, block.width);
-                multiply(of_values, (size, block.start * size), &view.transposed(), &gradient, 1.0, true);
+                // The queries of several blocks and heads see the same values: their gradients are added.
+                multiply(&mut of_values[block.start * size..], size, &view.transposed(), &gradient, 1.0, true);
                 inner.clear();
                 inner.resize(shares.len(), 0.0);
-                multiply(&mut inner, (block.width, 0), &gradient, &said.transposed(), 1.0, false);
+                multiply(&mut inner, block.width, &gradient, &block_values.transposed(), 1.0, false);
                 loops::softmax_backward(&shares, &mut inner, block.width, shape.scale());
                 let inner = View::new(&inner, block.count, block.width);
-                multiply(of_queries, (size, member * head_numbers + block.first * size), &inner, &seen, 1.0, false);
-                multiply(of_keys, (size, block.start * size), &inner.transposed(), &asked, 1.0, true);
+                let start = member * head_numbers + block.first * size;
+                multiply(&mut of_queries[start..], size, &inner, &block_keys, 1.0, false);
+                multiply(&mut of_keys[block.start * size..], size, &inner.transposed(), &block_queries, 1.0, true);
             }
         }
         out

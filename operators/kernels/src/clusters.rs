@@ -31,12 +31,13 @@ fn nearest_of_block(block: &[f32], centroids: &[f32], dimensions: usize) -> Vec<
         let width = tile.len() / dimensions;
         let products = &mut products[..count * width];
         let (left, right) = (View::new(block, count, dimensions), View::new(tile, width, dimensions));
-        multiply(products, (width, 0), &left, &right.transposed(), 1.0, false);
+        multiply(products, width, &left, &right.transposed(), 1.0, false);
         for (best, row) in best.iter_mut().zip(products.chunks_exact(width)) {
             let highest = Arch::new().dispatch(|| fold(row, f32::NEG_INFINITY, f32::max, f32::max));
+            // Not at equal products: the first centroid of all counts.
             if highest > best.0 {
-                let place = row.iter().position(|product| *product >= highest).unwrap_or(0);
-                *best = (highest, first + place as u32);
+                let index = row.iter().position(|product| *product >= highest).unwrap_or(0);
+                *best = (highest, first + index as u32);
             }
         }
     }
@@ -51,20 +52,27 @@ fn nearest_of_block(block: &[f32], centroids: &[f32], dimensions: usize) -> Vec<
 pub fn spherical(vectors: &[f32], dimensions: usize, count: usize, rounds: usize) -> Vec<f32> {
     let all = vectors.len() / dimensions;
     assert!((1..=all).contains(&count), "as many centroids as vectors at most");
-    let pick = |number: usize| number * all / count * dimensions;
-    let mut centroids: Vec<f32> =
-        (0..count).flat_map(|number| &vectors[pick(number)..][..dimensions]).copied().collect();
+    let mut centroids: Vec<f32> = Vec::with_capacity(count * dimensions);
+    for number in 0..count {
+        let start = number * all / count * dimensions;
+        centroids.extend_from_slice(&vectors[start..][..dimensions]);
+    }
     for _ in 0..rounds {
         let mut sums = vec![0.0f32; centroids.len()];
         let owners = nearest(vectors, &centroids, dimensions);
         for (vector, owner) in vectors.chunks_exact(dimensions).zip(owners) {
-            let sum = &mut sums[owner as usize * dimensions..][..dimensions];
-            sum.iter_mut().zip(vector).for_each(|(sum, number)| *sum += number);
+            let sums = &mut sums[owner as usize * dimensions..][..dimensions];
+            for (sum, number) in sums.iter_mut().zip(vector) {
+                *sum += number;
+            }
         }
         for (centroid, sum) in centroids.chunks_exact_mut(dimensions).zip(sums.chunks_exact(dimensions)) {
+            // The mean direction: the length of a sum says how many vectors it has.
             let length = sum_of_squares(sum).sqrt();
             if length > 0.0 {
-                centroid.iter_mut().zip(sum).for_each(|(number, sum)| *number = sum / length);
+                for (number, sum) in centroid.iter_mut().zip(sum) {
+                    *number = sum / length;
+                }
             }
         }
     }

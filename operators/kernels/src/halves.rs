@@ -5,6 +5,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 /// Appends the numbers, rounded to 16 bits.
 pub fn narrow(numbers: &[f32], bytes: &mut Vec<u8>) {
+    // The whole slice at a time: the processor has an instruction for several numbers.
     let mut halves = vec![f16::ZERO; numbers.len()];
     halves.convert_from_f32_slice(numbers);
     bytes.extend(halves.iter().flat_map(|half| half.to_le_bytes()));

@@ -25,7 +25,9 @@ fn inverse_root(row: &[f32], eps: f32) -> f32 {
 
 /// Computes the gradients of [`rms_norm`]: writes those of the rows, adds that of the weight.
 pub fn rms_norm_backward(
-    (rows, weight, eps): (&[f32], &[f32], f32),
+    rows: &[f32],
+    weight: &[f32],
+    eps: f32,
     gradients: &[f32],
     row_gradients: &mut [f32],
     weight_gradient: &mut [f32],
@@ -35,6 +37,7 @@ pub fn rms_norm_backward(
         let rows = rows.chunks_exact(width).zip(gradients.chunks_exact(width));
         for ((row, gradient), out) in rows.zip(row_gradients.chunks_exact_mut(width)) {
             let factor = inverse_root(row, eps);
+            // One pass for the weight's sums and the products that the rows' gradients share.
             let mut products = 0.0;
             for (((sum, gradient), number), weight) in weight_gradient.iter_mut().zip(gradient).zip(row).zip(weight) {
                 *sum += gradient * number * factor;
@@ -65,15 +68,16 @@ pub fn silu_product(gate: &[f32], up: &[f32], out: &mut [f32]) {
 
 /// Computes the gradients of [`silu_product`].
 pub fn silu_product_backward(
-    (gate, up): (&[f32], &[f32]),
+    gate: &[f32],
+    up: &[f32],
     gradient: &[f32],
     gate_gradient: &mut [f32],
     up_gradient: &mut [f32],
 ) {
     Arch::new().dispatch(|| {
-        let given = gate.iter().zip(up).zip(gradient);
-        let wanted = gate_gradient.iter_mut().zip(up_gradient);
-        for (((gate, up), gradient), (gate_gradient, up_gradient)) in given.zip(wanted) {
+        let inputs = gate.iter().zip(up).zip(gradient);
+        let outputs = gate_gradient.iter_mut().zip(up_gradient);
+        for (((gate, up), gradient), (gate_gradient, up_gradient)) in inputs.zip(outputs) {
             let share = 1.0 / (1.0 + exp(-gate));
             let silu = gate * share;
             *up_gradient = gradient * silu;
@@ -95,7 +99,7 @@ pub struct Turns<'a> {
 
 /// Rotates the two halves of every head by the angles of its token (`back`: by the negative angles). `tokens` holds the heads
 /// of tokens `first`, `first + 1`, … of the angles, `width` numbers each.
-pub fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: Turns<'_>, back: bool, out: &mut [f32]) {
+pub fn rotate(tokens: &[f32], width: usize, first: usize, angles: Turns<'_>, back: bool, out: &mut [f32]) {
     let half = angles.half;
     let sign = if back { -1.0 } else { 1.0 };
     Arch::new().dispatch(|| {
@@ -105,9 +109,9 @@ pub fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: Turns<'_>,
             for (head, out) in token.chunks_exact(2 * half).zip(out.chunks_exact_mut(2 * half)) {
                 let (left, right) = head.split_at(half);
                 let (out_left, out_right) = out.split_at_mut(half);
-                let given = left.iter().zip(right).zip(cosines.iter().zip(sines));
+                let inputs = left.iter().zip(right).zip(cosines.iter().zip(sines));
                 for (((left, right), (cosine, sine)), (out_left, out_right)) in
-                    given.zip(out_left.iter_mut().zip(out_right))
+                    inputs.zip(out_left.iter_mut().zip(out_right))
                 {
                     let sine = sine * sign;
                     *out_left = left * cosine - right * sine;
@@ -131,6 +135,7 @@ pub fn masked_softmax(scores: &mut [f32], width: usize, spans: &[Span], first: u
     Arch::new().dispatch(|| {
         for (row, span) in scores.chunks_exact_mut(width).zip(spans) {
             let (start, end) = ((span.start - first) as usize, (span.end - first) as usize);
+            // Zeros, not the scores: the product with the values runs over all keys of the block.
             row[..start].fill(0.0);
             row[end..].fill(0.0);
             softmax(&mut row[start..end]);
@@ -142,6 +147,7 @@ pub fn masked_softmax(scores: &mut [f32], width: usize, spans: &[Span], first: u
 pub fn softmax_backward(shares: &[f32], gradients: &mut [f32], width: usize, scale: f32) {
     Arch::new().dispatch(|| {
         for (shares, gradients) in shares.chunks_exact(width).zip(gradients.chunks_exact_mut(width)) {
+            // One sum in the order of the keys.
             let mut whole = 0.0;
             for (share, gradient) in shares.iter().zip(gradients.iter()) {
                 whole += share * gradient;
@@ -156,6 +162,7 @@ pub fn softmax_backward(shares: &[f32], gradients: &mut [f32], width: usize, sca
 /// Returns ln Σ exp(number).
 #[inline(always)]
 fn log_sum_exp(row: &[f32]) -> f32 {
+    // Less the highest one, so that no power overflows.
     let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
     let whole = fold(row, 0.0, |sum, number| sum + exp(number - highest), |a, b| a + b);
     highest + whole.ln()
@@ -189,11 +196,7 @@ pub fn entropies(logits: &[f32], targets: &[u32], log_probabilities: &[f32], out
         let rows = logits.chunks_exact(width).zip(targets).zip(log_probabilities);
         for (((row, target), log_probability), out) in rows.zip(out) {
             let whole = row[*target as usize] - log_probability;
-            let step = |sum: f32, number: f32| {
-                let log_probability = number - whole;
-                sum - exp(log_probability) * log_probability
-            };
-            *out = fold(row, 0.0, step, |a, b| a + b);
+            *out = fold(row, 0.0, |sum, number| sum - exp(number - whole) * (number - whole), |a, b| a + b);
         }
     });
 }
@@ -216,6 +219,7 @@ pub fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[
     Arch::new().dispatch(|| {
         let rows = logits.chunks_exact(width).zip(targets).zip(gradients);
         for (((row, target), gradient), out) in rows.zip(out.chunks_exact_mut(width)) {
+            // Clipped tokens have no gradient, and their row of logits is long.
             if *gradient == 0.0 {
                 out.fill(0.0);
                 continue;

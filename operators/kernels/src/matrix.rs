@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     data: &'a [f32],
-    rows: usize,
-    columns: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
     row_stride: usize,
     column_stride: usize,
 }
@@ -16,23 +16,15 @@ impl<'a> View<'a> {
         Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
-    /// Views a part of a slice: rows start `stride` numbers apart, the first one at `offset`.
-    pub fn strided(data: &'a [f32], offset: usize, (rows, columns): (usize, usize), stride: usize) -> Self {
-        Self { data: &data[offset..], rows, columns, row_stride: stride, column_stride: 1 }
+    /// Views the beginning of a slice: rows start `stride` numbers apart.
+    pub fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        Self { data, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
     #[must_use]
     pub fn transposed(self) -> Self {
         let (rows, columns) = (self.columns, self.rows);
         Self { rows, columns, row_stride: self.column_stride, column_stride: self.row_stride, ..self }
-    }
-
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    pub fn columns(&self) -> usize {
-        self.columns
     }
 
     /// Returns the end of the matrix in the slice.
@@ -44,24 +36,15 @@ impl<'a> View<'a> {
     }
 }
 
-/// Writes `left × right × scale` to `out`, or adds it if `add`. Rows of `out` start `stride` numbers apart, from `offset`.
-pub fn multiply(
-    out: &mut [f32],
-    (stride, offset): (usize, usize),
-    left: &View<'_>,
-    right: &View<'_>,
-    scale: f32,
-    add: bool,
-) {
+/// Writes `left × right × scale` to `out`, or adds it if `add`. Rows of `out` start `stride` numbers apart.
+pub fn multiply(out: &mut [f32], stride: usize, left: &View<'_>, right: &View<'_>, scale: f32, add: bool) {
     let (rows, columns, depth) = (left.rows, right.columns, left.columns);
-    let out = &mut out[offset..];
     let reach = View { data: out, rows, columns, row_stride: stride, column_stride: 1 }.span();
     assert!(depth == right.rows && columns <= stride, "the matrices fit");
     assert!(
         reach <= out.len() && left.span() <= left.data.len() && right.span() <= right.data.len(),
         "the matrices are within their slices"
     );
-    let signed = |number: usize| number as isize;
     // SAFETY: all three matrices are within their slices, as checked above; `out` is borrowed mutably, so it does not overlap.
     #[expect(unsafe_code, reason = "the interface of the matrix product library is made of pointers")]
     unsafe {
@@ -71,19 +54,20 @@ pub fn multiply(
             depth,
             out.as_mut_ptr(),
             1,
-            signed(stride),
+            stride as isize,
             add,
             left.data.as_ptr(),
-            signed(left.column_stride),
-            signed(left.row_stride),
+            left.column_stride as isize,
+            left.row_stride as isize,
             right.data.as_ptr(),
-            signed(right.column_stride),
-            signed(right.row_stride),
+            right.column_stride as isize,
+            right.row_stride as isize,
             1.0,
             scale,
             false,
             false,
             false,
+            // The callers split the work among threads.
             gemm::Parallelism::None,
         );
     }
@@ -98,9 +82,9 @@ mod tests {
         let left: Vec<f32> = (0..12).map(|n| n as f32).collect();
         let right: Vec<f32> = (0..6).map(|n| n as f32 - 2.0).collect();
         // Columns 1 and 2 of a 3 × 4 matrix, times the transposed 3 × 2 one, into columns 1 to 3 of a 3 × 5 one.
-        let part = View::strided(&left, 1, (3, 2), 4);
-        let mut out = vec![1.0; 15];
-        multiply(&mut out, (5, 1), &part, &View::new(&right, 3, 2).transposed(), 2.0, true);
+        let part = View::strided(&left[1..], 3, 2, 4);
+        let mut out = [1.0; 15];
+        multiply(&mut out[1..], 5, &part, &View::new(&right, 3, 2).transposed(), 2.0, true);
         let expected = |row: usize, column: usize| {
             let product: f32 = (0..2).map(|k| left[row * 4 + 1 + k] * right[column * 2 + k]).sum();
             1.0 + 2.0 * product
@@ -116,6 +100,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "within their slices")]
     fn a_matrix_beyond_its_slice_is_a_defect() {
-        multiply(&mut [0.0; 4], (2, 0), &View::new(&[0.0; 3], 2, 2), &View::new(&[0.0; 4], 2, 2), 1.0, false);
+        multiply(&mut [0.0; 4], 2, &View::new(&[0.0; 3], 2, 2), &View::new(&[0.0; 4], 2, 2), 1.0, false);
     }
 }

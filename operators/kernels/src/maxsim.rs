@@ -81,6 +81,7 @@ impl WithSimd for Score<'_> {
         let (mut sum, mut first) = (0.0, 0);
         while first < self.query.tokens {
             let left = self.query.tokens - first;
+            // So many tokens of the document that their sums and the query fit the registers.
             sum += match left.div_ceil(S::F32_LANES).min(REGISTERS) {
                 1 => self.block::<S, 1, 8>(simd, first),
                 2 => self.block::<S, 2, 6>(simd, first),
@@ -105,12 +106,14 @@ impl Score<'_> {
         for tile in &mut tiles {
             multiply::<S, R, D>(simd, columns, tile, &mut best);
         }
+        // One by one: the size of a tile changes no product.
         for token in tiles.remainder().chunks_exact(dimensions) {
             multiply::<S, R, 1>(simd, columns, token, &mut best);
         }
         let mut maxima = [0.0f32; REGISTERS * WIDEST];
         let (registers, _) = S::as_mut_simd_f32s(&mut maxima);
         registers[..R].copy_from_slice(&best);
+        // Lanes without a token hold products with zeros, which are no part of the score.
         let count = (R * S::F32_LANES).min(self.query.tokens - first);
         maxima[..count].iter().map(|best| f64::from(*best)).sum()
     }

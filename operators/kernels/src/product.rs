@@ -38,11 +38,13 @@ pub fn project(rows: &[f32], matrix: Matrix<'_>, out: &mut Vec<f32>) {
     if out.is_empty() {
         return;
     }
+    // One row is split by outputs without a copy: its parts lie behind each other.
     if count == 1 {
         out.par_chunks_mut(OUTPUTS).enumerate().for_each(|(number, out)| {
             multiply(rows, matrix.part(number * OUTPUTS, out.len()), out, out.len());
         });
     } else if count >= MANY_ROWS {
+        // Two tasks a thread even out their times; four rows are multiplied together.
         let share = count.div_ceil(rayon::current_num_threads() * 2).next_multiple_of(4);
         out.par_chunks_mut(share * outputs).zip(rows.par_chunks(share * matrix.inputs)).for_each(|(out, rows)| {
             multiply(rows, matrix, out, outputs);
@@ -158,6 +160,7 @@ impl Multiply<'_> {
                 }
             }
         }
+        // The numbers that fill no register are added last, for any tile.
         for r in 0..R {
             for o in 0..O {
                 let rest = left[r].1.iter().zip(right[o].1).fold(0.0, |sum, (left, right)| sum + left * right);

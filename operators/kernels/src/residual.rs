@@ -35,10 +35,14 @@ impl Codec {
         if dimensions == 0 || !centroids.len().is_multiple_of(dimensions) || limits.len() + 1 != values.len() {
             return None;
         }
-        let in_byte = 8 / bits as usize;
         let mask = values.len() - 1;
-        let of_byte = |byte: usize| (0..in_byte).map(move |place| byte >> (place * bits as usize) & mask);
-        let unpacked = (0..256).flat_map(of_byte).map(|bucket| values[bucket]).collect();
+        // A table of all bytes: restoring a code looks up several dimensions at a time.
+        let mut unpacked = Vec::with_capacity(256 * 8 / bits as usize);
+        for byte in 0..256 {
+            for shift in (0..8).step_by(bits as usize) {
+                unpacked.push(values[byte >> shift & mask]);
+            }
+        }
         Some(Self { dimensions, bits, centroids, limits, values, unpacked })
     }
 
@@ -83,9 +87,10 @@ impl Codec {
             let centroid = &self.centroids[owner as usize * self.dimensions..][..self.dimensions];
             for (numbers, centres) in vector.chunks(in_byte).zip(centroid.chunks(in_byte)) {
                 let mut byte = 0;
-                for (place, (number, centre)) in numbers.iter().zip(centres).enumerate() {
+                for (index, (number, centre)) in numbers.iter().zip(centres).enumerate() {
+                    // The number of limits below it: at most 15 are compared without a branch.
                     let bucket = self.limits.iter().map(|limit| u8::from(number - centre > *limit)).sum::<u8>();
-                    byte |= bucket << (place as u32 * self.bits);
+                    byte |= bucket << (index as u32 * self.bits);
                 }
                 codes.push(byte);
             }
@@ -96,11 +101,11 @@ impl Codec {
     pub fn restore(&self, codes: &[u8], vectors: &mut Vec<f32>) -> Option<()> {
         vectors.clear();
         vectors.resize(codes.len() / self.code_bytes() * self.dimensions, 0.0);
-        let places = vectors.chunks_exact_mut(self.dimensions);
-        for (code, vector) in codes.chunks_exact(self.code_bytes()).zip(places) {
+        for (code, vector) in codes.chunks_exact(self.code_bytes()).zip(vectors.chunks_exact_mut(self.dimensions)) {
             let (number, bytes) = code.split_first_chunk::<NUMBER>()?;
             let start = (u32::from_le_bytes(*number) as usize).checked_mul(self.dimensions)?;
             vector.copy_from_slice(self.centroids.get(start..start.checked_add(self.dimensions)?)?);
+            // A constant number of buckets in each byte: the loop is unrolled.
             match self.bits {
                 1 => add_rests::<8>(&self.unpacked, bytes, vector),
                 2 => add_rests::<4>(&self.unpacked, bytes, vector),
@@ -128,16 +133,18 @@ fn add_rests<const N: usize>(unpacked: &[f32], bytes: &[u8], vector: &mut [f32])
         }
     }
     for (numbers, byte) in last.chunks_mut(N).zip(byte) {
-        numbers.iter_mut().zip(&table[usize::from(*byte)]).for_each(|(number, rest)| *number += rest);
+        for (number, rest) in numbers.iter_mut().zip(&table[usize::from(*byte)]) {
+            *number += rest;
+        }
     }
 }
 
 /// Returns the quantile of sorted numbers, linear between neighbours (as PyTorch's `quantile`); 0 of none.
 fn quantile(sorted: &[f32], share: f64) -> f32 {
-    let place = share * sorted.len().saturating_sub(1) as f64;
-    let at = |place: f64| sorted.get(place as usize).copied().unwrap_or_default();
-    let (low, high) = (at(place.floor()), at(place.ceil()));
-    low + (high - low) * place.fract() as f32
+    let position = share * sorted.len().saturating_sub(1) as f64;
+    let low = sorted.get(position.floor() as usize).copied().unwrap_or_default();
+    let high = sorted.get(position.ceil() as usize).copied().unwrap_or_default();
+    low + (high - low) * position.fract() as f32
 }
 
 #[cfg(test)]

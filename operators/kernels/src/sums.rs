@@ -51,9 +51,13 @@ impl WithSimd for Find<'_> {
             for sums in whole {
                 highest = simd.max_f32s(highest, *sums);
             }
+            // Most blocks have no such sum, so that only their maximum is computed.
             if rest.iter().copied().fold(simd.reduce_max_f32s(highest), f32::max) >= self.least {
-                let hits = block.iter().zip(start..).filter(|(sum, _)| **sum >= self.least);
-                self.found.extend(hits.map(|(sum, document)| (document, *sum)));
+                for (sum, document) in block.iter().zip(start..) {
+                    if *sum >= self.least {
+                        self.found.push((document, *sum));
+                    }
+                }
             }
         }
     }

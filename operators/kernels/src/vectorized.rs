@@ -39,6 +39,7 @@ pub fn softmax_rows(numbers: &mut [f32], width: usize) {
 
 #[inline(always)]
 pub(crate) fn softmax(row: &mut [f32]) {
+    // Less the highest one, so that no power overflows.
     let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
     for number in row.iter_mut() {
         *number = exp(*number - highest);
@@ -62,6 +63,7 @@ pub fn add_and_normalize(rows: &mut [f32], more: &[f32], scale: &[f32], shift: &
             for number in row.iter_mut() {
                 *number -= mean;
             }
+            // From the differences: a mean of squares less the square of the mean would lose digits.
             let variance = sum_of_squares(row) / width as f32;
             let factor = 1.0 / (variance + eps).sqrt();
             for ((number, scale), shift) in row.iter_mut().zip(scale).zip(shift) {

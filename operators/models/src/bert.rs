@@ -1,6 +1,5 @@
 //! BERT encoders (MiniLM, E5, BGE, …): tokenise, run the network, pool, normalise.
 
-use std::ops::Range;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use super::bert_engine::{BYTES_A_TOKEN, Engine, cut, failed, open_network, open_tokenizer};
-use super::bert_network::{Scratch, Text};
+use super::bert_network::Text;
 use super::device::{Compute, Precision};
 use super::encoder::{Encoder, Role};
 use super::groups::groups;
@@ -118,17 +117,19 @@ impl Encoder for BertEncoder {
             Role::Query => &self.params.query_prefix,
             Role::Passage => &self.params.passage_prefix,
         };
+        // A query alone: on a GPU, its last bits would depend on the others of its batch.
         let batches = match role {
             Role::Query => (0..texts.len()).map(|text| text..text + 1).collect(),
             Role::Passage => groups(texts, self.bytes()),
         };
         let texts: Vec<String> = texts.iter().map(|text| format!("{prefix}{text}")).collect();
         let tokens = self.tokenizer.encode_batch_fast(texts, true).map_err(failed)?;
-        let run = |scratch: &mut Scratch, batch: &Range<usize>| {
+        let parts = self.network.run_all(&batches, |scratch, batch| {
             let texts = tokens[batch.clone()].iter().map(|text| Text::whole(text.get_ids(), text.get_type_ids()));
             self.network.pooled(&texts.collect::<Vec<_>>(), self.params.pooling, self.dimensions, scratch)
-        };
-        let mut vectors = self.network.run_all(&batches, run)?.concat();
+        })?;
+        let mut vectors = parts.concat();
+        // After pooling: a mean of unit vectors has no length of 1.
         if self.params.normalize {
             vectors.chunks_mut(self.dimensions).for_each(normalize);
         }

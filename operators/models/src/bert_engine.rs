@@ -58,6 +58,7 @@ pub(super) fn open_network(folder: &Path, compute: &Compute) -> Result<Opened, O
 pub(super) fn open_tokenizer(folder: &Path) -> Result<Tokenizer, OperatorError> {
     let mut tokenizer =
         Tokenizer::from_file(folder.join("tokenizer.json")).map_err(|error| broken(folder, "tokenizer.json", error))?;
+    // The texts of a batch are concatenated, not filled up.
     tokenizer.with_padding(None);
     Ok(tokenizer)
 }
@@ -106,6 +107,7 @@ impl Engine {
         batches: &[Range<usize>],
         run: impl Fn(&mut Scratch, &Range<usize>) -> Result<T, OperatorError> + Sync + Send,
     ) -> Result<Vec<T>, OperatorError> {
+        // A GPU computes one batch at a time; threads would only wait for it.
         if matches!(self, Self::Tensors(network) if !network.device().is_cpu()) {
             return batches.iter().map(|batch| run(&mut Scratch::default(), batch)).collect();
         }

@@ -50,10 +50,13 @@ impl Dense {
     pub(super) fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
         let (count, outputs) = (rows.len() / self.inputs, self.bias.len());
         out.clear();
-        (0..count).for_each(|_| out.extend_from_slice(&self.bias));
+        // The product is added to the biases.
+        for _ in 0..count {
+            out.extend_from_slice(&self.bias);
+        }
         let rows = View::new(rows, count, self.inputs);
         let weight = View::new(&self.weight, outputs, self.inputs).transposed();
-        multiply(out, (outputs, 0), &rows, &weight, 1.0, true);
+        multiply(out, outputs, &rows, &weight, 1.0, true);
     }
 }
 
@@ -121,13 +124,16 @@ impl BertNetwork {
         if config.num_attention_heads == 0 || !hidden.is_multiple_of(config.num_attention_heads) {
             return Err(format!("{} attention heads do not divide {hidden} dimensions", config.num_attention_heads));
         }
-        let layer = |number| weights.layer(&format!("encoder.layer.{number}"), hidden);
+        let mut layers = Vec::with_capacity(config.num_hidden_layers);
+        for number in 0..config.num_hidden_layers {
+            layers.push(weights.layer(&format!("encoder.layer.{number}"), hidden)?);
+        }
         Ok(Self {
             words: weights.rows("embeddings.word_embeddings.weight", hidden)?,
             positions: weights.rows("embeddings.position_embeddings.weight", hidden)?,
             types: weights.rows("embeddings.token_type_embeddings.weight", hidden)?,
             norm: weights.norm("embeddings.LayerNorm", hidden)?,
-            layers: (0..config.num_hidden_layers).map(layer).collect::<Result<_, _>>()?,
+            layers,
             hidden,
             heads: config.num_attention_heads,
             activation: config.hidden_act,
@@ -152,22 +158,23 @@ impl BertNetwork {
         let hidden = self.hidden;
         let mut tokens = Vec::with_capacity(texts.iter().map(|text| text.ids.len()).sum::<usize>() * hidden);
         for text in texts {
-            for (place, (id, kind)) in text.ids.iter().zip(text.types).enumerate() {
+            for (index, (id, kind)) in text.ids.iter().zip(text.types).enumerate() {
                 let word = self.row(&self.words, *id as usize, "token")?;
-                let position = self.row(&self.positions, place, "position")?;
+                let position = self.row(&self.positions, index, "position")?;
                 let kind = self.row(&self.types, *kind as usize, "token type")?;
                 let parts = word.iter().zip(kind).zip(position);
                 tokens.extend(parts.map(|((word, kind), position)| word + kind + position));
             }
         }
+        // The first norm has no residual.
         let nothing = vec![0.0; tokens.len()];
         self.residual(&mut tokens, &nothing, &self.norm);
         Ok(tokens)
     }
 
     fn row<'a>(&self, table: &'a [f32], row: usize, of: &str) -> Result<&'a [f32], String> {
-        let found = table.get(row * self.hidden..(row + 1) * self.hidden);
-        found.ok_or_else(|| format!("the model has no {of} {row}"))
+        let vector = table.get(row * self.hidden..(row + 1) * self.hidden);
+        vector.ok_or_else(|| format!("the model has no {of} {row}"))
     }
 
     fn residual(&self, tokens: &mut [f32], more: &[f32], norm: &Norm) {
@@ -193,19 +200,19 @@ impl BertNetwork {
     fn attend_head(&self, start: usize, text: &Text<'_>, head: usize, scratch: &mut Scratch) {
         let (hidden, size) = (self.hidden, self.hidden / self.heads);
         let (length, seen) = (text.ids.len(), text.attended);
-        let part = |projected, number: usize, rows: usize| {
-            let offset = start * 3 * hidden + number * hidden + head * size;
-            View::strided(projected, offset, (rows, size), 3 * hidden)
-        };
-        let query = part(&scratch.projected, 0, length);
-        let [key, value] = [1, 2].map(|number| part(&scratch.projected, number, seen));
+        // A token has its query, key and value behind each other, of all heads each.
+        let own = &scratch.projected[start * 3 * hidden + head * size..];
+        let query = View::strided(own, length, size, 3 * hidden);
+        let key = View::strided(&own[hidden..], seen, size, 3 * hidden);
+        let value = View::strided(&own[2 * hidden..], seen, size, 3 * hidden);
         scratch.scores.clear();
         scratch.scores.resize(length * seen, 0.0);
         let scale = 1.0 / (size as f32).sqrt();
-        multiply(&mut scratch.scores, (seen, 0), &query, &key.transposed(), scale, false);
+        multiply(&mut scratch.scores, seen, &query, &key.transposed(), scale, false);
         softmax_rows(&mut scratch.scores, seen);
         let scores = View::new(&scratch.scores, length, seen);
-        multiply(&mut scratch.context, (hidden, start * hidden + head * size), &scores, &value, 1.0, false);
+        let context = &mut scratch.context[start * hidden + head * size..];
+        multiply(context, hidden, &scores, &value, 1.0, false);
     }
 }
 
@@ -218,6 +225,7 @@ struct Weights {
 impl Weights {
     fn new(tensors: HashMap<String, Tensor>) -> Result<Self, String> {
         let mark = "embeddings.word_embeddings.weight";
+        // `bert.` and the like: a checkpoint of a model with a head has its BERT one level down.
         let prefix = tensors.keys().filter_map(|name| name.strip_suffix(mark)).min().map(str::to_owned);
         let prefix = prefix.ok_or_else(|| format!("missing tensor `{mark}`: the model must be of the BERT family"))?;
         Ok(Self { tensors, prefix })
@@ -245,12 +253,14 @@ impl Weights {
 
     fn norm(&self, name: &str, hidden: usize) -> Result<Norm, String> {
         // Old checkpoints use the names gamma and beta.
-        let either = |new: &str, old: &str| {
-            let new = format!("{name}.{new}");
-            self.numbers(&new, &[hidden])
-                .or_else(|error| self.numbers(&format!("{name}.{old}"), &[hidden]).map_err(|_| error))
-        };
-        Ok(Norm { scale: either("weight", "gamma")?, shift: either("bias", "beta")? })
+        let scale = self.either(&format!("{name}.weight"), &format!("{name}.gamma"), hidden)?;
+        let shift = self.either(&format!("{name}.bias"), &format!("{name}.beta"), hidden)?;
+        Ok(Norm { scale, shift })
+    }
+
+    fn either(&self, new: &str, old: &str, hidden: usize) -> Result<Vec<f32>, String> {
+        // The message names the new one.
+        self.numbers(new, &[hidden]).or_else(|error| self.numbers(old, &[hidden]).map_err(|_| error))
     }
 
     fn dense(&self, name: &str, inputs: usize) -> Result<Dense, String> {

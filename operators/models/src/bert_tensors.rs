@@ -62,22 +62,23 @@ impl BertTensors {
     /// Copies a network's weights to a device.
     pub(super) fn new(network: &BertNetwork, compute: &Compute) -> Result<Self> {
         let load = Loader { compute };
-        let layers = network.layers.iter().map(|layer| {
-            Ok(Layer {
+        let mut layers = Vec::with_capacity(network.layers.len());
+        for layer in &network.layers {
+            layers.push(Layer {
                 query_key_value: load.dense(&layer.query_key_value)?,
                 attention_output: load.dense(&layer.attention_output)?,
                 attention_norm: load.norm(&layer.attention_norm)?,
                 intermediate: load.dense(&layer.intermediate)?,
                 output: load.dense(&layer.output)?,
                 output_norm: load.norm(&layer.output_norm)?,
-            })
-        });
+            });
+        }
         Ok(Self {
             words: load.rows(&network.words, network.hidden)?,
             positions: load.rows(&network.positions, network.hidden)?,
             types: load.rows(&network.types, network.hidden)?,
             norm: load.norm(&network.norm)?,
-            layers: layers.collect::<Result<_>>()?,
+            layers,
             heads: network.heads,
             activation: network.activation,
             eps: network.eps,
@@ -105,6 +106,7 @@ impl BertTensors {
 
     /// Returns the last layer's vectors of all tokens of all texts, concatenated.
     pub(super) fn tokens(&self, texts: &[Text<'_>]) -> Result<Vec<f32>> {
+        // The padding is cut off again.
         let (padded, mut tokens) = (self.forward(texts)?, Vec::new());
         for (row, text) in texts.iter().enumerate() {
             let own = padded.narrow(0, row, 1)?.narrow(1, 0, text.ids.len())?;
@@ -144,18 +146,18 @@ impl BertTensors {
 
     /// Computes (rows · columns) × dimensions.
     fn embed(&self, texts: &[Text<'_>], columns: usize) -> Result<Tensor> {
-        let filled = |of: fn(&Text<'_>) -> Vec<u32>| {
-            let all = texts.iter().flat_map(|text| {
-                let mut ids = of(text);
-                ids.resize(columns, 0);
-                ids
-            });
-            Tensor::from_vec(all.collect::<Vec<u32>>(), texts.len() * columns, self.device())
-        };
-        let places: Vec<u32> = (0..texts.len()).flat_map(|_| 0..columns as u32).collect();
-        let words = self.words.index_select(&filled(|text| text.ids.to_vec())?, 0)?;
-        let types = self.types.index_select(&filled(|text| text.types.to_vec())?, 0)?;
-        let positions = self.positions.index_select(&Tensor::new(places, self.device())?, 0)?;
+        let (mut ids, mut types, mut positions) = (Vec::new(), Vec::new(), Vec::new());
+        for (row, text) in texts.iter().enumerate() {
+            ids.extend_from_slice(text.ids);
+            types.extend_from_slice(text.types);
+            positions.extend(0..columns as u32);
+            // Filled up with token 0, which no token of the text attends to.
+            ids.resize((row + 1) * columns, 0);
+            types.resize((row + 1) * columns, 0);
+        }
+        let words = self.words.index_select(&Tensor::new(ids, self.device())?, 0)?;
+        let types = self.types.index_select(&Tensor::new(types, self.device())?, 0)?;
+        let positions = self.positions.index_select(&Tensor::new(positions, self.device())?, 0)?;
         self.normed(((words + types)? + positions)?, &self.norm)
     }
 
@@ -176,10 +178,15 @@ impl BertTensors {
         let (count, hidden) = tokens.dims2()?;
         let size = hidden / self.heads;
         let all = layer.query_key_value.apply(tokens)?.reshape((rows, columns, 3, self.heads, size))?;
-        let part = |number: usize| all.narrow(2, number, 1)?.squeeze(2)?.transpose(1, 2)?.contiguous();
-        let scores = part(0)?.matmul(&part(1)?.t()?)?.to_dtype(DType::F32)?;
+        let (queries, keys, values) = (by_head(&all, 0)?, by_head(&all, 1)?, by_head(&all, 2)?);
+        let scores = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?;
         let scores = (scores * (1.0 / (size as f64).sqrt()))?.broadcast_add(bias)?;
         let shares = softmax_last_dim(&scores)?.to_dtype(tokens.dtype())?;
-        shares.matmul(&part(2)?)?.transpose(1, 2)?.contiguous()?.reshape((count, hidden))
+        shares.matmul(&values)?.transpose(1, 2)?.contiguous()?.reshape((count, hidden))
     }
+}
+
+/// Returns queries (0), keys (1) or values (2): rows × heads × columns × size.
+fn by_head(all: &Tensor, number: usize) -> Result<Tensor> {
+    all.narrow(2, number, 1)?.squeeze(2)?.transpose(1, 2)?.contiguous()
 }

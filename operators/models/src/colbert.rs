@@ -7,7 +7,6 @@
 //! `colbert/modeling/` in github.com/stanford-futuredata/ColBERT.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -86,6 +85,20 @@ struct Side {
     maxlen: usize,
 }
 
+impl Side {
+    fn new(tokenizer: &Tokenizer, marker: &str, maxlen: usize, folder: &Path) -> Result<Self, OperatorError> {
+        let mut tokenizer = tokenizer.clone();
+        if maxlen < SHORTEST {
+            let message = format!("texts of {maxlen} tokens have no room for one of their own");
+            return Err(broken(folder, "config.json", message));
+        }
+        let marker = if marker.is_empty() { None } else { Some(token(&tokenizer, marker, folder)?) };
+        // The marker is inserted after the text was cut.
+        cut(&mut tokenizer, maxlen - usize::from(marker.is_some()), folder)?;
+        Ok(Self { tokenizer, marker, maxlen })
+    }
+}
+
 /// A loaded checkpoint with its tokenizer. May be used from any number of threads.
 pub struct ColbertEncoder {
     network: Engine,
@@ -103,8 +116,8 @@ struct Tokens {
     ids: Vec<u32>,
     types: Vec<u32>,
     attended: usize,
-    /// Tokens that get a vector, by place.
-    kept: Vec<usize>,
+    /// Positions of the tokens that get a vector.
+    positions: Vec<usize>,
 }
 
 impl Tokens {
@@ -122,21 +135,14 @@ impl ColbertEncoder {
         let (network, config, weights) = open_network(folder, compute)?;
         let checkpoint = Checkpoint::read(folder, &weights, config.hidden_size)?;
         let tokenizer = open_tokenizer(folder)?;
-        let side = |marker: &str, maxlen: usize| {
-            let mut tokenizer = tokenizer.clone();
-            let maxlen = maxlen.min(config.max_position_embeddings);
-            if maxlen < SHORTEST {
-                let message = format!("texts of {maxlen} tokens have no room for one of their own");
-                return Err(broken(folder, "config.json", message));
-            }
-            let marker = if marker.is_empty() { None } else { Some(token(&tokenizer, marker, folder)?) };
-            cut(&mut tokenizer, maxlen - usize::from(marker.is_some()), folder)?;
-            Ok(Side { tokenizer, marker, maxlen })
-        };
         let skipped = checkpoint.skipped.iter().filter_map(|word| first_token(&tokenizer, word)).collect();
+        // The model has no vectors for more positions.
+        let most = config.max_position_embeddings;
+        let query_maxlen = params.query_maxlen.unwrap_or(checkpoint.query_maxlen).min(most);
+        let doc_maxlen = params.doc_maxlen.unwrap_or(checkpoint.doc_maxlen).min(most);
         Ok(Self {
-            queries: side(&checkpoint.query_marker, params.query_maxlen.unwrap_or(checkpoint.query_maxlen))?,
-            documents: side(&checkpoint.document_marker, params.doc_maxlen.unwrap_or(checkpoint.doc_maxlen))?,
+            queries: Side::new(&tokenizer, &checkpoint.query_marker, query_maxlen, folder)?,
+            documents: Side::new(&tokenizer, &checkpoint.document_marker, doc_maxlen, folder)?,
             mask: token(&tokenizer, "[MASK]", folder)?,
             skipped,
             network,
@@ -162,22 +168,22 @@ impl ColbertEncoder {
     /// # Errors
     /// When a text cannot be tokenised, or the model fails.
     pub fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<Vec<f32>>, OperatorError> {
+        // A query alone: on a GPU, its last bits would depend on the others of its batch.
         let (side, batches) = match role {
             Role::Query => (&self.queries, (0..texts.len()).map(|text| text..text + 1).collect()),
             Role::Passage => (&self.documents, groups(texts, self.group_bytes())),
         };
         let encodings = side.tokenizer.encode_batch_fast(texts.to_vec(), true).map_err(failed)?;
         let tokens: Vec<Tokens> = encodings.iter().map(|text| self.tokens(text, side, role)).collect();
-        let run = |scratch: &mut Scratch, batch: &Range<usize>| self.run(&tokens[batch.clone()], scratch);
-        Ok(self.network.run_all(&batches, run)?.into_iter().flatten().collect())
+        let vectors = self.network.run_all(&batches, |scratch, batch| self.run(&tokens[batch.clone()], scratch))?;
+        Ok(vectors.into_iter().flatten().collect())
     }
 
     /// Adds the marker, and to queries the masks.
     fn tokens(&self, text: &Encoding, side: &Side, role: Role) -> Tokens {
         let special = text.get_special_tokens_mask();
         let mut ids = text.get_ids().to_vec();
-        let own = |place: &usize| special[*place] == 0 && (role == Role::Query || !self.skipped.contains(&ids[*place]));
-        let any = (0..ids.len()).any(|place| own(&place));
+        let has_own = special.iter().zip(&ids).any(|(special, id)| *special == 0 && self.has_vector(*id, role));
         if let Some(marker) = side.marker {
             ids.insert(1.min(ids.len()), marker);
         }
@@ -188,47 +194,56 @@ impl ColbertEncoder {
                 attended = ids.len();
             }
         }
-        let kept = |place: &usize| role == Role::Query || !self.skipped.contains(&ids[*place]);
-        let kept = if any { (0..ids.len()).filter(kept).collect() } else { Vec::new() };
-        Tokens { types: vec![0; ids.len()], ids, attended, kept }
+        let mut positions = Vec::new();
+        if has_own {
+            positions.extend((0..ids.len()).filter(|position| self.has_vector(ids[*position], role)));
+        }
+        Tokens { types: vec![0; ids.len()], ids, attended, positions }
+    }
+
+    fn has_vector(&self, token: u32, role: Role) -> bool {
+        role == Role::Query || !self.skipped.contains(&token)
     }
 
     /// Returns the vectors of a batch.
     fn run(&self, batch: &[Tokens], scratch: &mut Scratch) -> Result<Vec<Vec<f32>>, OperatorError> {
-        let asked = || batch.iter().filter(|tokens| !tokens.kept.is_empty());
-        let texts: Vec<Text<'_>> = asked().map(Tokens::text).collect();
-        if texts.is_empty() {
+        // Texts without vectors are not computed.
+        let computed: Vec<&Tokens> = batch.iter().filter(|tokens| !tokens.positions.is_empty()).collect();
+        if computed.is_empty() {
             return Ok(vec![Vec::new(); batch.len()]);
         }
+        let texts: Vec<Text<'_>> = computed.iter().map(|tokens| tokens.text()).collect();
         let (hidden, width) = (self.network.tokens(&texts, scratch)?, self.checkpoint.head.inputs);
-        let (mut kept, mut start) = (Vec::with_capacity(hidden.len()), 0);
-        for tokens in asked() {
-            for place in &tokens.kept {
-                kept.extend_from_slice(&hidden[(start + place) * width..][..width]);
+        let (mut rows, mut start) = (Vec::with_capacity(hidden.len()), 0);
+        for tokens in computed {
+            for position in &tokens.positions {
+                rows.extend_from_slice(&hidden[(start + position) * width..][..width]);
             }
             start += tokens.ids.len();
         }
         let mut vectors = Vec::new();
-        self.checkpoint.head.apply(&kept, &mut vectors);
+        self.checkpoint.head.apply(&rows, &mut vectors);
         let dimensions = self.dimensions();
         vectors.chunks_exact_mut(dimensions).for_each(normalize);
         if vectors.iter().any(|number| !number.is_finite()) {
             return Err(OperatorError::data("the ColBERT checkpoint gives vectors that are not finite")
                 .with_help("its weights are damaged, or too large for `dtype: bf16`"));
         }
-        let mut rest = vectors.as_slice();
-        let own = |tokens: &Tokens| {
-            let (own, others) = rest.split_at(tokens.kept.len() * dimensions);
+        let (mut by_text, mut rest) = (Vec::with_capacity(batch.len()), vectors.as_slice());
+        for tokens in batch {
+            let (own, others) = rest.split_at(tokens.positions.len() * dimensions);
+            by_text.push(own.to_vec());
             rest = others;
-            own.to_vec()
-        };
-        Ok(batch.iter().map(own).collect())
+        }
+        Ok(by_text)
     }
 }
 
 fn token(tokenizer: &Tokenizer, name: &str, folder: &Path) -> Result<u32, OperatorError> {
-    let missing = || broken(folder, "tokenizer.json", format!("the vocabulary has no token `{name}`"));
-    tokenizer.token_to_id(name).ok_or_else(missing)
+    match tokenizer.token_to_id(name) {
+        Some(id) => Ok(id),
+        None => Err(broken(folder, "tokenizer.json", format!("the vocabulary has no token `{name}`"))),
+    }
 }
 
 /// Returns the first token of a text, as ColBERT builds its list of punctuation.

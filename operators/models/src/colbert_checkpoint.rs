@@ -105,6 +105,7 @@ impl Checkpoint {
     /// Reads the settings and the linear layer of a model folder whose BERT has `hidden` dimensions; `weights` is the
     /// content of its `model.safetensors`.
     pub(super) fn read(folder: &Path, weights: &[u8], hidden: usize) -> Result<Self, OperatorError> {
+        // PyLate's layer is in a file of its own: its BERT alone is no ColBERT.
         if folder.join(DENSE).is_file() {
             return Self::read_pylate(folder, hidden);
         }
@@ -115,6 +116,7 @@ impl Checkpoint {
             )
         })?;
         let metadata: Metadata = parse(folder, METADATA)?.unwrap_or_default();
+        // With `l2`, distances are compared; indexes have inner products.
         if metadata.similarity != "cosine" {
             let message = format!("`similarity` is `{}`; only `cosine` is supported", metadata.similarity);
             return Err(broken(folder, METADATA, message));
@@ -136,6 +138,7 @@ impl Checkpoint {
             return Err(broken(folder, SECOND_DENSE, "only one linear layer after BERT is supported"));
         }
         if let Some(config) = parse::<DenseConfig>(folder, DENSE)? {
+            // The name of a class of torch: `torch.nn.modules.linear.Identity`.
             let name = config.activation_function.rsplit('.').next().unwrap_or_default();
             if !matches!(name, "" | "Identity") || config.use_residual {
                 let message = "only a plain linear layer is supported (activation `Identity`, no residual)";
@@ -170,22 +173,25 @@ fn parse<T: DeserializeOwned>(folder: &Path, file: &str) -> Result<Option<T>, Op
 /// Reads the layer `linear` of a `.safetensors` file; its bias may be missing.
 fn head(file: &[u8], hidden: usize) -> Result<Dense, String> {
     let file = SliceSafetensors::new(file).map_err(|error| error.to_string())?;
-    let numbers = |name: &str| {
-        let tensor = file.load(name, &Device::Cpu).map_err(|_| format!("missing tensor `{name}`"))?;
-        let numbers = tensor.to_dtype(DType::F32).and_then(|tensor| tensor.flatten_all()?.to_vec1::<f32>());
-        Ok::<_, String>((tensor.dims().to_vec(), numbers.map_err(|error| error.to_string())?))
-    };
-    let (shape, weight) = numbers("linear.weight")?;
+    let (shape, weight) = numbers(&file, "linear.weight")?;
     let &[outputs, inputs] = shape.as_slice() else { return Err(format!("`linear.weight` has the shape {shape:?}")) };
     if inputs != hidden || outputs == 0 {
         return Err(format!(
             "`linear.weight` has {inputs} inputs and {outputs} outputs, the model has {hidden} dimensions"
         ));
     }
-    let bias = match numbers("linear.bias") {
+    let bias = match numbers(&file, "linear.bias") {
         Ok((_, bias)) if bias.len() == outputs => bias,
         Ok((shape, _)) => return Err(format!("`linear.bias` has the shape {shape:?}, not [{outputs}]")),
+        // ColBERT's layer has none.
         Err(_) => vec![0.0; outputs],
     };
     Ok(Dense { weight, bias, inputs })
+}
+
+/// Returns the shape and the numbers of a tensor.
+fn numbers(file: &SliceSafetensors<'_>, name: &str) -> Result<(Vec<usize>, Vec<f32>), String> {
+    let tensor = file.load(name, &Device::Cpu).map_err(|_| format!("missing tensor `{name}`"))?;
+    let numbers = tensor.to_dtype(DType::F32).and_then(|tensor| tensor.flatten_all()?.to_vec1::<f32>());
+    Ok((tensor.dims().to_vec(), numbers.map_err(|error| error.to_string())?))
 }

@@ -59,6 +59,7 @@ impl Compute {
     /// When the GPU cannot be used.
     pub fn on_gpu(precision: Precision) -> Result<Self, OperatorError> {
         let device = Device::new_cuda(0).map_err(|error| {
+            // The other lines are a backtrace.
             let why = error.to_string();
             let why = why.lines().next().unwrap_or_default().to_owned();
             OperatorError::machine(format!("cannot use GPU 0 of this process: {why}")).with_help(

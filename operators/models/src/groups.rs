@@ -11,11 +11,11 @@ use searchmill_text::fnv::{OFFSET, fnv1a};
 pub fn groups(texts: &[&str], bytes: usize) -> Vec<Range<usize>> {
     let mut cut = Vec::new();
     let (mut start, mut size) = (0, 0);
-    for (place, text) in texts.iter().enumerate() {
+    for (index, text) in texts.iter().enumerate() {
         size += text.len();
         if ends(text, size, bytes.max(1)) {
-            cut.push(start..place + 1);
-            (start, size) = (place + 1, 0);
+            cut.push(start..index + 1);
+            (start, size) = (index + 1, 0);
         }
     }
     if start < texts.len() {
@@ -26,8 +26,10 @@ pub fn groups(texts: &[&str], bytes: usize) -> Vec<Range<usize>> {
 
 /// Whether a group of `size` bytes ends with this text.
 fn ends(text: &str, size: usize, bytes: usize) -> bool {
-    let picked = || (hash(text) % (bytes as u64 / 2).max(1)) < text.len() as u64;
-    size >= bytes * 2 || (size >= bytes / 2 && picked())
+    if size < bytes / 2 {
+        return false;
+    }
+    size >= bytes * 2 || hash(text) % (bytes as u64 / 2).max(1) < text.len() as u64
 }
 
 /// FNV-1a with a final mix.

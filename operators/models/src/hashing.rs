@@ -66,6 +66,7 @@ impl HashingEncoder {
         Self { params: params.clone(), analyzers: Analyzers::new(params.language) }
     }
 
+    /// A chunk is encoded by one thread, its words in the order of a map: the sums are the same in every run.
     fn encode_one(&self, text: &str, role: Role, vector: &mut [f32]) {
         // Tokens have offsets in the word form.
         let form = word_form(text);
@@ -73,6 +74,7 @@ impl HashingEncoder {
         let mut words: BTreeMap<String, (u32, f32)> = BTreeMap::new();
         let first = text.len() - text.trim_start().len();
         self.analyzers.each_token(text, |token| {
+            // The first word of a question is capitalised, whatever it is.
             let capital = text[token.offset_from..].starts_with(char::is_uppercase);
             let name = capital && (role == Role::Passage || token.offset_from != first);
             let weight = if name { self.params.name_weight as f32 } else { 1.0 };
@@ -117,8 +119,9 @@ impl Encoder for HashingEncoder {
 
 /// Adds a feature at the index and with the sign given by its hash.
 fn add(vector: &mut [f32], feature: u64, weight: f32) {
-    let place = (feature >> 1) % vector.len() as u64;
-    vector[place as usize] += if feature & 1 == 0 { weight } else { -weight };
+    let index = (feature >> 1) % vector.len() as u64;
+    // With signs, collisions cancel out on average (Weinberger et al. 2009).
+    vector[index as usize] += if feature & 1 == 0 { weight } else { -weight };
 }
 
 /// FNV-1a with the finaliser of SplitMix64, because FNV alone gives short words similar high bits.

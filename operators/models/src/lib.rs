@@ -30,6 +30,7 @@ mod colbert_checkpoint;
 pub mod decoder;
 pub mod device;
 mod encoder;
+mod files;
 pub mod gguf;
 pub mod groups;
 mod hashing;
@@ -51,6 +52,7 @@ use serde::{Deserialize, Serialize};
 pub use bert::{BertEncoder, BertParams};
 pub use colbert::{ColbertEncoder, ColbertParams};
 pub use encoder::{Encoder, Role};
+pub use files::{on_path, paths_in};
 pub use hashing::{HashingEncoder, HashingParams};
 pub use pooling::Pooling;
 pub use token_encoder::TokenEncoderParams;
@@ -79,15 +81,16 @@ impl Default for EncoderParams {
 }
 
 impl EncoderParams {
-    /// Opens the encoder. `kept` is the folder to which [`Self::keep`] copied its files, if any.
+    /// Opens the encoder. `stored` is the folder to which [`Self::keep`] copied its files, if any.
     ///
     /// # Errors
     /// When the model cannot be found, downloaded or read.
-    pub fn open(&self, kept: Option<&Path>, context: &Context) -> Result<Box<dyn Encoder>, OperatorError> {
+    pub fn open(&self, stored: Option<&Path>, context: &Context) -> Result<Box<dyn Encoder>, OperatorError> {
         Ok(match self {
             Self::Hashing(params) => Box::new(HashingEncoder::new(params)),
             Self::Bert(params) => {
-                let folder = match kept {
+                // An index holds its encoder, so that it needs neither the folder nor the Hub that it came from.
+                let folder = match stored {
                     Some(folder) => folder.to_owned(),
                     None => bert_place(params, &context.resolve("")).open(BERT, context)?.path,
                 };
@@ -101,6 +104,7 @@ impl EncoderParams {
     /// # Errors
     /// When the model cannot be found, downloaded or copied.
     pub fn keep(&self, folder: &Path, context: &Context) -> Result<(), OperatorError> {
+        // Hashing has no files.
         let Some(place) = self.place(&context.resolve("")) else { return Ok(()) };
         place.keep(BERT, folder, context)
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use searchmill_data::hub::{Hub, HubModel};
 use searchmill_engine::operator::{Context, OperatorError, Source};
 
+use super::files::on_path;
 use super::gguf;
 
 /// The revision of a repository unless another one is given.
@@ -39,15 +40,23 @@ impl ModelPlace {
     /// Resolves a model's name: a `.gguf` file by its extension; a folder by its form (`./m`, `/m`, `a/b/c`, `m`) or because
     /// it exists; else a repository of the Hub (`org/name` at `revision`, or `hf://org/name@revision`).
     pub(crate) fn of(model: &str, revision: &str, directory: &Path) -> Self {
-        let is_path = || model.starts_with(['.', '/', '~']) || model.matches('/').count() != 1;
-        let named = match model {
-            _ if HubModel::is_meant(model) && model.contains('@') => model.to_owned(),
-            _ if HubModel::is_meant(model) => format!("{model}@{revision}"),
-            _ if gguf::is_meant(model) => return Self::Gguf(model.to_owned()),
-            _ if is_path() || directory.join(model).exists() => return Self::Folder(model.to_owned()),
-            _ => format!("hf://{model}@{revision}"),
+        // A folder that exists counts before a repository of the same name.
+        let named = if HubModel::is_meant(model) {
+            if model.contains('@') { model.to_owned() } else { format!("{model}@{revision}") }
+        } else if gguf::is_meant(model) {
+            return Self::Gguf(model.to_owned());
+        } else if model.starts_with(['.', '/', '~'])
+            || model.matches('/').count() != 1
+            || directory.join(model).exists()
+        {
+            return Self::Folder(model.to_owned());
+        } else {
+            format!("hf://{model}@{revision}")
         };
-        HubModel::parse(&named).map_or_else(|| Self::Folder(model.to_owned()), Self::Hub)
+        match HubModel::parse(&named) {
+            Some(model) => Self::Hub(model),
+            None => Self::Folder(model.to_owned()),
+        }
     }
 
     /// Resolves the name of a kind of model that has no GGUF files.
@@ -71,9 +80,11 @@ impl ModelPlace {
             }
         }
         for file in files {
-            let to = folder.join(file);
-            std::fs::create_dir_all(to.parent().unwrap_or(folder))?;
-            std::fs::copy(opened.path.join(file), to)?;
+            let (from, to) = (opened.path.join(file), folder.join(file));
+            // Some files are in a folder of the model: `1_Dense/config.json`.
+            let parent = to.parent().unwrap_or(folder);
+            std::fs::create_dir_all(parent).map_err(on_path(parent))?;
+            std::fs::copy(&from, to).map_err(on_path(&from))?;
         }
         Ok(())
     }
@@ -87,15 +98,24 @@ impl ModelPlace {
         match self {
             Self::Folder(folder) if needs.whole_folder => vec![Source::Path(folder.clone())],
             Self::Folder(folder) => {
-                let of = |file: &&str| format!("{folder}/{file}");
-                let files = needs.files.iter().map(|file| Source::Path(of(file)));
-                files.chain(needs.beside.iter().map(|file| Source::Optional(of(file)))).collect()
+                let mut sources = Vec::new();
+                for file in needs.files {
+                    sources.push(Source::Path(format!("{folder}/{file}")));
+                }
+                for file in needs.beside {
+                    sources.push(Source::Optional(format!("{folder}/{file}")));
+                }
+                sources
             }
             Self::Gguf(file) => {
                 let folder = Path::new(file).parent().unwrap_or(Path::new(""));
-                let beside = needs.beside.iter().map(|name| folder.join(name).display().to_string());
-                std::iter::once(Source::Path(file.clone())).chain(beside.map(Source::Optional)).collect()
+                let mut sources = vec![Source::Path(file.clone())];
+                for name in needs.beside {
+                    sources.push(Source::Optional(folder.join(name).display().to_string()));
+                }
+                sources
             }
+            // A branch is no identity: until its commit is known, the node waits.
             Self::Hub(model) => vec![match hub.commit(model) {
                 Some(commit) => Source::Identity(format!("hf:{}@{commit}", model.id)),
                 None => Source::Awaited { address: model.to_string() },
@@ -172,8 +192,9 @@ impl Opened {
 }
 
 fn local_folder(folder: PathBuf, needs: Needs) -> Result<PathBuf, OperatorError> {
+    // Encoders have no GGUF files; a folder of a decoder may hold one alone.
     if needs.whole_folder
-        && let Some(file) = gguf::found(&folder)?
+        && let Some(file) = gguf::file_of(&folder)?
     {
         return Ok(file);
     }

@@ -59,7 +59,8 @@ impl Bounded {
             ws_config: whitespace,
             default_auto_escape: Arc::new(default_auto_escape_callback),
         };
-        let mut compiled = CompiledTemplate::new(kept(name), kept(source), &config)?;
+        // Blocks have instructions of their own.
+        let mut compiled = CompiledTemplate::new(interned(name), interned(source), &config)?;
         compiled.instructions = bound(&compiled.instructions);
         for block in compiled.blocks.values_mut() {
             *block = bound(block);
@@ -77,6 +78,7 @@ impl Bounded {
     /// # Errors
     /// If it fails, or makes too much text.
     pub fn render(&self, environment: &Environment<'static>, values: Value) -> Result<String, Error> {
+        // A template is rendered on one thread, and none within another.
         PRINTED.set(0);
         MADE.set(0);
         let CompiledTemplate { instructions, blocks, initial_auto_escape, .. } = &self.compiled;
@@ -88,7 +90,7 @@ impl Bounded {
 }
 
 /// Keeps a text for the life of the program, as compiled templates borrow theirs. Each different text is kept once.
-fn kept(text: &str) -> &'static str {
+fn interned(text: &str) -> &'static str {
     static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = texts.get(text) {
@@ -106,44 +108,50 @@ fn bound(instructions: &Instructions<'static>) -> Instructions<'static> {
     // A literal becomes two instructions, so targets of jumps move.
     let mut moved = Vec::with_capacity(instructions.len() + 1);
     let mut next = 0;
-    for place in 0..count {
+    for index in 0..count {
         moved.push(next);
-        next += if matches!(instructions.get(place), Some(Instruction::EmitRaw(_))) { 2 } else { 1 };
+        next += if matches!(instructions.get(index), Some(Instruction::EmitRaw(_))) { 2 } else { 1 };
     }
     moved.push(next);
-    let target = |place: &u32| moved.get(*place as usize).copied().unwrap_or(next);
     let mut bounded = Instructions::new(instructions.name(), instructions.source());
-    for place in 0..count {
-        let Some(instruction) = instructions.get(place) else { continue };
-        let line = instructions.get_line(place).and_then(|line| u16::try_from(line).ok());
-        let mut add = |instruction: Instruction<'static>| match line {
-            Some(line) => bounded.add_with_line(instruction, line),
-            None => bounded.add(instruction),
-        };
-        let filter = |name, count| Instruction::ApplyFilter(name, count, BY_NAME);
+    for index in 0..count {
+        let Some(instruction) = instructions.get(index) else { continue };
+        let line = instructions.get_line(index).and_then(|line| u16::try_from(line).ok());
         let bound = match instruction {
             Instruction::EmitRaw(text) => {
-                add(Instruction::LoadConst(Value::from_safe_string((*text).to_owned())));
+                append(&mut bounded, Instruction::LoadConst(Value::from_safe_string((*text).to_owned())), line);
                 Instruction::Emit
             }
-            Instruction::Iterate(to) => Instruction::Iterate(target(to)),
-            Instruction::Jump(to) => Instruction::Jump(target(to)),
-            Instruction::JumpIfFalse(to) => Instruction::JumpIfFalse(target(to)),
-            Instruction::JumpIfFalseOrPop(to) => Instruction::JumpIfFalseOrPop(target(to)),
-            Instruction::JumpIfTrueOrPop(to) => Instruction::JumpIfTrueOrPop(target(to)),
-            Instruction::BuildMacro(name, body, flags) => Instruction::BuildMacro(name, target(body), *flags),
-            Instruction::StringConcat => filter(CONCAT, Some(2)),
-            Instruction::Add => filter(ADD, Some(2)),
-            Instruction::Mul => filter(MUL, Some(2)),
+            Instruction::Iterate(to) => Instruction::Iterate(target(&moved, *to)),
+            Instruction::Jump(to) => Instruction::Jump(target(&moved, *to)),
+            Instruction::JumpIfFalse(to) => Instruction::JumpIfFalse(target(&moved, *to)),
+            Instruction::JumpIfFalseOrPop(to) => Instruction::JumpIfFalseOrPop(target(&moved, *to)),
+            Instruction::JumpIfTrueOrPop(to) => Instruction::JumpIfTrueOrPop(target(&moved, *to)),
+            Instruction::BuildMacro(name, body, flags) => Instruction::BuildMacro(name, target(&moved, *body), *flags),
+            Instruction::StringConcat => Instruction::ApplyFilter(CONCAT, Some(2), BY_NAME),
+            Instruction::Add => Instruction::ApplyFilter(ADD, Some(2), BY_NAME),
+            Instruction::Mul => Instruction::ApplyFilter(MUL, Some(2), BY_NAME),
             Instruction::ApplyFilter(name, count, id) => match guard(name) {
-                Some(guard) => filter(guard, *count),
+                Some(guard) => Instruction::ApplyFilter(guard, *count, BY_NAME),
                 None => Instruction::ApplyFilter(name, *count, *id),
             },
             other => other.clone(),
         };
-        add(bound);
+        append(&mut bounded, bound, line);
     }
     bounded
+}
+
+/// Returns where the target of a jump is now; one behind the last instruction stays there.
+fn target(moved: &[u32], to: u32) -> u32 {
+    moved.get(to as usize).or(moved.last()).copied().unwrap_or_default()
+}
+
+fn append(instructions: &mut Instructions<'static>, instruction: Instruction<'static>, line: Option<u16>) {
+    match line {
+        Some(line) => instructions.add_with_line(instruction, line),
+        None => instructions.add(instruction),
+    };
 }
 
 // No template can call filters of these names.
@@ -205,18 +213,21 @@ fn print(out: &mut Output, state: &State, value: &Value) -> Result<(), Error> {
 }
 
 fn concat(state: &State, left: &Value, right: &Value) -> Result<Value, Error> {
-    for side in [left, right].into_iter().filter(|side| side.is_undefined()) {
-        // An error, unless it stands for a missing `else`.
-        state.format(side.clone())?;
+    for side in [left, right] {
+        if side.is_undefined() {
+            // An error, unless it stands for a missing `else`.
+            state.format(side.clone())?;
+        }
     }
-    made(sum([size(left)?, size(right)?])?)?;
+    charge(sum([size(left)?, size(right)?])?)?;
     Ok(Value::from(format!("{left}{right}")))
 }
 
 fn add(left: &Value, right: &Value) -> Result<Value, Error> {
+    // Numbers and lists are added by the engine itself, in an expression of its own.
     static SUM: LazyLock<Option<Expression<'static, 'static>>> = LazyLock::new(|| expression("a + b"));
     if let (Some(left), Some(right)) = (left.as_str(), right.as_str()) {
-        made(sum([left.len(), right.len()])?)?;
+        charge(sum([left.len(), right.len()])?)?;
         return Ok(Value::from([left, right].concat()));
     }
     check_list(left.len().unwrap_or(0).checked_add(right.len().unwrap_or(0)))?;
@@ -225,6 +236,7 @@ fn add(left: &Value, right: &Value) -> Result<Value, Error> {
 
 fn mul(left: &Value, right: &Value) -> Result<Value, Error> {
     static PRODUCT: LazyLock<Option<Expression<'static, 'static>>> = LazyLock::new(|| expression("a * b"));
+    // Either side may be the number: `3 * "a"`.
     for (repeated, times) in [(left, right), (right, left)] {
         let Some(times) = times.as_usize() else { continue };
         match repeated.as_str() {
@@ -246,8 +258,10 @@ fn expression(text: &'static str) -> Option<Expression<'static, 'static>> {
 }
 
 fn evaluated(expression: Option<&Expression<'_, '_>>, a: &Value, b: &Value) -> Result<Value, Error> {
-    let missing = || Error::new(ErrorKind::InvalidOperation, "an operator is missing");
-    expression.ok_or_else(missing)?.eval(context! { a, b })
+    match expression {
+        Some(expression) => expression.eval(context! { a, b }),
+        None => Err(Error::new(ErrorKind::InvalidOperation, "an operator is missing")),
+    }
 }
 
 fn check_join(list: Option<&Value>, separator: Option<&Value>) -> Result<(), Error> {
@@ -259,12 +273,13 @@ fn check_join(list: Option<&Value>, separator: Option<&Value>) -> Result<(), Err
     for item in items {
         whole = sum([whole, size(&item)?, separator])?;
     }
-    made(whole)
+    charge(whole)
 }
 
 fn check_replace(args: &[Value]) -> Result<(), Error> {
     let [text, from, to, ..] = args else { return Ok(()) };
     sum([size(text)?, size(from)?])?;
+    // Numbers are replaced in as texts.
     let [text, from] = [text, from].map(|value| value.as_str().map_or_else(|| value.to_string().into(), Cow::Borrowed));
     let added = text.matches(&*from).count().checked_mul(size(to)?);
     check_text(added.and_then(|added| added.checked_add(text.len())))
@@ -291,7 +306,7 @@ fn check_format(args: &[Value]) -> Result<(), Error> {
         let width = if takes_widths { value.as_usize().unwrap_or(0) } else { 0 };
         whole = sum([whole, size(value)?, width])?;
     }
-    made(whole)
+    charge(whole)
 }
 
 /// Fails if the JSON of a value, or its indentation, is too long.
@@ -314,34 +329,35 @@ pub fn check_json(value: &Value, indent: Option<usize>) -> Result<(), Error> {
     match counted {
         Err(error) if error.is_io() => Err(too_long()),
         // The filter says what cannot be JSON.
-        _ => made(counter.0),
+        _ => charge(counter.0),
     }
 }
 
 /// Returns the number among the arguments of `indent` and `tojson`.
 fn indent_of(args: &[Value]) -> Option<usize> {
-    let number = |value: &Value| value.as_usize().filter(|_| value.kind() == ValueKind::Number);
-    let given = args.iter().skip(1).find_map(number);
-    given.or_else(|| {
-        let named = Kwargs::try_from(args.last()?.clone()).ok()?;
-        ["width", "indent"].iter().find_map(|name| named.get(name).ok())
-    })
+    for value in args.iter().skip(1).filter(|value| value.kind() == ValueKind::Number) {
+        if let Some(number) = value.as_usize() {
+            return Some(number);
+        }
+    }
+    let named = Kwargs::try_from(args.last()?.clone()).ok()?;
+    ["width", "indent"].iter().find_map(|name| named.get(name).ok())
 }
 
 fn check_pretty(args: &[Value]) -> Result<(), Error> {
     let Some(value) = args.first() else { return Ok(()) };
     let mut counter = Counter(0);
     write!(counter, "{value:#?}").map_err(|_| too_long())?;
-    made(counter.0)
+    charge(counter.0)
 }
 
 /// The value is written as text.
 fn check_written(args: &[Value]) -> Result<(), Error> {
-    args.first().map_or(Ok(()), |value| made(size(value)?))
+    args.first().map_or(Ok(()), |value| charge(size(value)?))
 }
 
 /// Counts what an operator or a filter makes.
-fn made(bytes: usize) -> Result<(), Error> {
+fn charge(bytes: usize) -> Result<(), Error> {
     MADE.set(MADE.get().saturating_add(bytes));
     if MADE.get() <= MOST_MADE {
         return Ok(());
@@ -388,13 +404,19 @@ fn sum<const N: usize>(sizes: [usize; N]) -> Result<usize, Error> {
 
 /// Checks the size of a text that is made.
 fn check_text(size: Option<usize>) -> Result<(), Error> {
-    made(size.filter(|size| *size <= LONGEST).ok_or_else(too_long)?)
+    match size {
+        Some(size) if size <= LONGEST => charge(size),
+        // `None`: more than a number can say.
+        Some(_) | None => Err(too_long()),
+    }
 }
 
 /// Checks the length of a list that is made.
 fn check_list(length: Option<usize>) -> Result<(), Error> {
-    let too_long = || Error::new(ErrorKind::InvalidOperation, format!("a list has more than {MOST} elements"));
-    made(length.filter(|length| *length <= MOST).ok_or_else(too_long)? * ELEMENT)
+    match length {
+        Some(length) if length <= MOST => charge(length * ELEMENT),
+        Some(_) | None => Err(Error::new(ErrorKind::InvalidOperation, format!("a list has more than {MOST} elements"))),
+    }
 }
 
 fn too_long() -> Error {

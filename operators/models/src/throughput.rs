@@ -1,6 +1,6 @@
 //! Throughput of models with given shapes and random weights on a device.
 
-use candle_core::{DType, Result as Computed, Tensor};
+use candle_core::{DType, Tensor};
 use searchmill_engine::operator::OperatorError;
 
 use crate::decoder::{Decoder, DecoderConfig, Tensors, failed};
@@ -22,14 +22,16 @@ impl Drawn {
     /// When `config` is not a decoder's `config.json`, or the device fails.
     pub fn new(config: &str, compute: &Compute) -> Result<Self, OperatorError> {
         let config = DecoderConfig::parse(config.as_bytes(), "the shape")?;
-        let tensor = |name: &str, shape: Vec<usize>| -> Computed<Tensor> {
-            if name.ends_with("norm.weight") {
-                return Tensor::ones(shape, compute.dtype, &compute.device);
-            }
-            Tensor::randn(0.0_f32, 0.02, shape, &compute.device)?.to_dtype(compute.dtype)
-        };
-        let tensors = config.tensors().into_iter().map(|(name, shape)| Ok((name.clone(), tensor(&name, shape)?)));
-        let tensors: Tensors = tensors.collect::<Computed<_>>().map_err(failed)?;
+        let mut tensors = Tensors::new();
+        for (name, shape) in config.tensors() {
+            let tensor = if name.ends_with("norm.weight") {
+                Tensor::ones(shape, compute.dtype, &compute.device)
+            } else {
+                Tensor::randn(0.0_f32, 0.02, shape, &compute.device)
+            };
+            let tensor = tensor.and_then(|tensor| tensor.to_dtype(compute.dtype)).map_err(failed)?;
+            tensors.insert(name, tensor);
+        }
         let decoder = Decoder::from_weights(config.clone(), tensors)?;
         Ok(Self { config, decoder })
     }
@@ -54,7 +56,8 @@ impl Drawn {
 
 /// Waits until the device has finished.
 pub fn wait(compute: &Compute) -> Result<(), OperatorError> {
-    let one = Tensor::zeros(1, DType::F32, &compute.device).and_then(|tensor| tensor.to_vec1::<f32>());
-    one.map(drop).map_err(failed)?;
+    // Reading a number waits for the operations before it.
+    let zeros = Tensor::zeros(1, DType::F32, &compute.device).map_err(failed)?;
+    zeros.to_vec1::<f32>().map_err(failed)?;
     compute.device.synchronize().map_err(failed)
 }

@@ -27,9 +27,9 @@ impl TokenEncoderParams {
     ///
     /// # Errors
     /// When a file is missing or does not belong to such a model.
-    pub fn open(&self, kept: &Path, context: &Context) -> Result<ColbertEncoder, OperatorError> {
+    pub fn open(&self, stored: &Path, context: &Context) -> Result<ColbertEncoder, OperatorError> {
         let Self::Colbert(params) = self;
-        ColbertEncoder::open(kept, params, &Compute::leased(context, params.dtype)?)
+        ColbertEncoder::open(stored, params, &Compute::leased(context, params.dtype)?)
     }
 
     /// Copies the encoder's files into `folder`, so that an index is self-contained.

@@ -165,7 +165,7 @@ impl Tile<'_> {
     fn by_row(&self, queries: &[f32], scores: &mut [f32], best: &mut [Best]) {
         let (asked, count) = (best.len(), self.rows.len() / self.dimensions);
         let (left, right) = (View::new(self.rows, count, self.dimensions), View::new(queries, asked, self.dimensions));
-        multiply(scores, (asked, 0), &left, &right.transposed(), 1.0, false);
+        multiply(scores, asked, &left, &right.transposed(), 1.0, false);
         let mut floors: Vec<f32> = best.iter().map(|best| best.floor).collect();
         Arch::new().dispatch(|| {
             for (index, scores) in scores.chunks_exact(asked).enumerate() {

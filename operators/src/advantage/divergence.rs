@@ -41,11 +41,11 @@ pub(super) fn recording(inputs: &Inputs) -> Result<Recording, OperatorError> {
 
 /// Returns the recorded tokens of a batch.
 pub(super) fn recorded(batch: &RecordBatch) -> Result<Vec<RecordedTokens>, OperatorError> {
-    let missing = || {
-        OperatorError::data("`kl`: the rollouts have no recorded tokens")
-            .with_help("write `record: tokens` below `with:` of the node that rolls out, or leave `kl` out")
-    };
-    RecordedTokens::from_batch(batch)?.ok_or_else(missing)
+    match RecordedTokens::from_batch(batch)? {
+        Some(recorded) => Ok(recorded),
+        None => Err(OperatorError::data("`kl`: the rollouts have no recorded tokens")
+            .with_help("write `record: tokens` below `with:` of the node that rolls out, or leave `kl` out")),
+    }
 }
 
 /// Returns what each sampled token of each rollout pays, in the order of the record.
@@ -61,27 +61,28 @@ pub(super) fn costs(
     let folder = &inputs.tree(REFERENCE)?.path;
     let judge =
         Judge { folder, adapter: None, port: REFERENCE, own: None, pass_tokens: PASS_TOKENS, compute: &compute };
-    let mut found = judge.log_probabilities(&examples)?.into_iter();
-    let mut of_rollout = |sequences: &Vec<Sequence>| {
+    let mut scores = judge.log_probabilities(&examples)?.into_iter();
+    let mut costs = Vec::with_capacity(sequences.len());
+    for sequences in sequences {
         let count = sequences.iter().map(|sequence| sequence.places.len()).sum();
-        let mut costs = vec![0.0; count];
-        for (Sequence { example, places, .. }, found) in sequences.iter().zip(found.by_ref()) {
+        let mut of_rollout = vec![0.0; count];
+        for (Sequence { example, places, .. }, scores) in sequences.iter().zip(scores.by_ref()) {
             let Some(sampled) = &example.sampled else { continue };
             let learnt = (0..example.tokens.len()).filter(|at| example.learnt[*at]);
             // The first token of a sequence has no probability: nothing stands before it.
             let predicted = learnt.zip(places).filter(|(at, _)| *at > 0);
-            for ((at, place), reference) in predicted.zip(found) {
+            for ((at, place), reference) in predicted.zip(scores) {
                 let estimate = kl.estimator.of(sampled.log_probabilities[at], reference).value;
-                costs[*place] = kl.coefficient * f64::from(estimate);
+                of_rollout[*place] = kl.coefficient * f64::from(estimate);
             }
         }
-        costs
-    };
-    Ok(sequences.iter().map(&mut of_rollout).collect())
+        costs.push(of_rollout);
+    }
+    Ok(costs)
 }
 
 /// Reports the mean divergence per token.
-pub(super) fn tell(kl: RewardKl, costs: &[Vec<f64>], outputs: &mut Outputs) {
+pub(super) fn report(kl: RewardKl, costs: &[Vec<f64>], outputs: &mut Outputs) {
     let count = costs.iter().map(Vec::len).sum::<usize>().max(1);
     let paid = costs.iter().flatten().sum::<f64>() / count as f64;
     if kl.coefficient > 0.0 {

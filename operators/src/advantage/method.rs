@@ -111,18 +111,21 @@ pub(super) fn token_advantages(
     rollouts: &[Rollout],
     costs: &[Vec<f64>],
 ) -> Vec<Vec<f64>> {
-    let of_rollout = |(value, costs): (f64, &Vec<f64>)| {
-        let mut returns = vec![value; costs.len()];
+    let mut returns: Vec<Vec<f64>> = Vec::with_capacity(rollouts.len());
+    for (value, costs) in values(method, alone, rollouts).into_iter().zip(costs) {
+        let mut of_rollout = vec![value; costs.len()];
+        // From the end: a token pays for itself and for all that follow it.
         let mut left = 0.0;
-        for (number, cost) in returns.iter_mut().zip(costs).rev() {
+        for (number, cost) in of_rollout.iter_mut().zip(costs).rev() {
             left += cost;
             *number -= left;
         }
-        returns
-    };
-    let mut returns: Vec<Vec<f64>> = values(method, alone, rollouts).into_iter().zip(costs).map(of_rollout).collect();
+        returns.push(of_rollout);
+    }
     if let Some(scale) = Scale::of(returns.iter().flatten().map(|value| (*value, 1))) {
-        returns.iter_mut().flatten().for_each(|value| *value = scale.applied(*value));
+        for value in returns.iter_mut().flatten() {
+            *value = scale.applied(*value);
+        }
     }
     returns
 }
@@ -144,7 +147,6 @@ fn values(method: Method, alone: Alone, rollouts: &[Rollout]) -> Vec<f64> {
 /// Returns the advantages of the rollouts of a question.
 fn compared(method: Method, alone: Alone, rewards: &[f64]) -> Vec<f64> {
     let count = rewards.len() as f64;
-    let scale = |variance_divisor: f64, squares: f64| (squares / variance_divisor).sqrt();
     if let [reward] = rewards {
         let of_reward = match method {
             Method::Grpo { epsilon, .. } => reward / (1.0 + epsilon),
@@ -159,8 +161,9 @@ fn compared(method: Method, alone: Alone, rewards: &[f64]) -> Vec<f64> {
     let mean = rewards.iter().sum::<f64>() / count;
     let squares: f64 = rewards.iter().map(|reward| (reward - mean).powi(2)).sum();
     let divisor = match method {
-        Method::Grpo { deviation: Deviation::Sample, epsilon } => scale(count - 1.0, squares) + epsilon,
-        Method::Grpo { deviation: Deviation::Population, epsilon } => scale(count, squares) + epsilon,
+        Method::Grpo { deviation: Deviation::Sample, epsilon } => (squares / (count - 1.0)).sqrt() + epsilon,
+        Method::Grpo { deviation: Deviation::Population, epsilon } => (squares / count).sqrt() + epsilon,
+        // The mean of the others: (reward − mean) · n / (n − 1).
         Method::Rloo => (count - 1.0) / count,
         _ => 1.0,
     };

@@ -60,21 +60,19 @@ struct Facts {
     pages: Option<Vec<u64>>,
 }
 
-fn in_order(offsets: &[Value]) -> Vec<u64> {
-    let later = |last: &mut u64, offset: u64| {
-        *last = offset.max(*last);
-        Some(*last)
-    };
-    offsets.iter().map_while(Value::as_u64).scan(0, later).collect()
-}
-
 impl Facts {
     fn of(mut all: Map<String, Value>) -> Self {
         all.remove("sections");
-        let pages = all.remove("page_offsets").and_then(|offsets| match offsets {
-            Value::Array(offsets) => Some(in_order(&offsets)),
-            _ => None,
-        });
+        let mut pages = None;
+        if let Some(Value::Array(offsets)) = all.remove("page_offsets") {
+            let (mut starts, mut last) = (Vec::new(), 0);
+            for offset in offsets.iter().map_while(Value::as_u64) {
+                // Sorted, for the binary search.
+                last = offset.max(last);
+                starts.push(last);
+            }
+            pages = Some(starts);
+        }
         Self { all, pages }
     }
 
@@ -85,8 +83,8 @@ impl Facts {
             own.insert("headings".to_owned(), headings.into());
         }
         if let Some(offsets) = &self.pages {
-            let page = |at: usize| offsets.partition_point(|offset| *offset <= at as u64);
-            let (first, last) = (page(piece.start), page(piece.end.saturating_sub(1)));
+            let first = offsets.partition_point(|offset| *offset <= piece.start as u64);
+            let last = offsets.partition_point(|offset| *offset <= piece.end.saturating_sub(1) as u64);
             own.insert("page".to_owned(), first.into());
             if last > first {
                 own.insert("last_page".to_owned(), last.into());

@@ -38,12 +38,13 @@ impl ByVectors {
                 .with_help("name one index for each test set, in the same order: `against_index: [one, two]`"));
         }
         let mut similar: BTreeMap<u32, Vec<(u32, f64)>> = BTreeMap::new();
-        for (place, tree) in sets.into_iter().enumerate() {
+        for (set, tree) in (1..).zip(sets) {
             let against = IndexVectors::open(tree)?;
             let mut numbers: HashMap<u32, Vec<u32>> = HashMap::new();
-            for (number, test) in (0_u32..).zip(&tests.tests).filter(|(_, test)| test.set == place + 1) {
-                let missing = || OperatorError::data(format!("row {} of test set {} has no id", test.row, test.set));
-                let id = test.id.as_deref().ok_or_else(missing)?;
+            for (number, test) in (0_u32..).zip(&tests.tests).filter(|(_, test)| test.set == set) {
+                let Some(id) = &test.id else {
+                    return Err(OperatorError::data(format!("row {} of test set {set} has no id", test.row)));
+                };
                 numbers.entry(against.row(id)?).or_default().push(number);
             }
             rows.similar(&against, threshold, context, |pair| {
@@ -65,22 +66,19 @@ impl ByVectors {
         found: &mut [Vec<Found>],
     ) -> Result<(), OperatorError> {
         let ids = id_column(batch);
-        for (place, found) in found.iter_mut().enumerate() {
-            let id = id_at(ids.as_ref(), place).ok_or_else(|| {
-                OperatorError::pipeline("`vectors` finds rows in the index by their `id`, and these rows have none")
-                    .with_help("add the text column `id` by `sql`")
-            })?;
-            let similar = self.similar.get(&self.rows.row(&id)?).map_or(&[][..], Vec::as_slice);
+        for (row, found) in found.iter_mut().enumerate() {
+            let Some(id) = id_at(ids.as_ref(), row) else {
+                let message = "`vectors` finds rows in the index by their `id`, and these rows have none";
+                return Err(OperatorError::pipeline(message).with_help("add the text column `id` by `sql`"));
+            };
+            let Some(similar) = self.similar.get(&self.rows.row(&id)?) else { continue };
+            // All of them count as found, also those beyond the list.
             for (test, _) in similar {
                 tests.tests[*test as usize].found.store(true, Ordering::Relaxed);
             }
-            let listed = similar.iter().take(LISTED);
-            found.extend(listed.map(|(test, similarity)| Found {
-                test: *test,
-                by: "vectors",
-                ngram: None,
-                similarity: Some(*similarity),
-            }));
+            for &(test, similarity) in similar.iter().take(LISTED) {
+                found.push(Found { test, by: "vectors", ngram: None, similarity: Some(similarity) });
+            }
         }
         Ok(())
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema};
 use searchmill_engine::operator::{OperatorError, Outputs};
 
 use super::tests_index::{Found, Test, TestsIndex};
@@ -41,17 +40,18 @@ impl Report {
     /// Counts the matches of a batch and returns them.
     pub(super) fn add(&mut self, found: Vec<Vec<Found>>, ids: Option<&StringArray>, index: &TestsIndex) -> Vec<Match> {
         let mut listed = Vec::new();
-        for (place, found) in found.into_iter().enumerate() {
+        for (row, found) in found.into_iter().enumerate() {
             self.rows += 1;
             self.matched += u64::from(!found.is_empty());
+            // A row counts once for each test set, however many of its rows it matches.
             let sets: BTreeSet<usize> = found.iter().map(|found| index.tests[found.test as usize].set).collect();
             for set in sets {
                 self.by_set[set - 1] += 1;
             }
-            listed.extend(found.into_iter().map(|found| Match { row: self.rows, id: id_at(ids, place), found }));
+            listed.extend(found.into_iter().map(|found| Match { row: self.rows, id: id_at(ids, row), found }));
         }
-        let room = SHOWN - self.shown.len();
-        self.shown.extend(listed.iter().take(room).map(|listed| listed.cells(index)));
+        let rest = SHOWN - self.shown.len();
+        self.shown.extend(listed.iter().take(rest).map(|listed| listed.cells(index)));
         listed
     }
 
@@ -72,12 +72,14 @@ impl Report {
 
     fn table(&self, index: &TestsIndex) -> Table {
         let mut table = Table::new("Contamination", &["Test set", "Rows", "Found", "Share", "Matching rows"]);
-        for (place, matching) in self.by_set.iter().enumerate() {
-            let tests = || index.tests.iter().filter(|test| test.set == place + 1);
-            let found = tests().filter(|test| test.found.load(Ordering::Relaxed)).count();
-            let set = (place + 1).to_string();
-            let part = share(found, tests().count());
-            table.row([set, tests().count().to_string(), found.to_string(), part, matching.to_string()]);
+        for (set, matching) in (1..).zip(&self.by_set) {
+            let (mut tests, mut found) = (0, 0);
+            for test in index.tests.iter().filter(|test| test.set == set) {
+                tests += 1;
+                found += usize::from(test.found.load(Ordering::Relaxed));
+            }
+            let part = share(found, tests);
+            table.row([set.to_string(), tests.to_string(), found.to_string(), part, matching.to_string()]);
         }
         table
     }
@@ -99,36 +101,43 @@ impl Match {
 
     fn cells(&self, index: &TestsIndex) -> Vec<String> {
         let test = self.test(index);
-        let id = |id: &Option<String>| id.clone().unwrap_or_else(|| NOTHING.to_owned());
-        let similarity = self.found.similarity.map(|similarity| format!("similarity {similarity:.3}"));
-        let shared = self.found.ngram.clone().or(similarity).unwrap_or_default();
+        // A match has one of them, by what it was found.
+        let shared = match (&self.found.ngram, self.found.similarity) {
+            (Some(ngram), _) => ngram.clone(),
+            (None, Some(similarity)) => format!("similarity {similarity:.3}"),
+            (None, None) => String::new(),
+        };
+        let id = self.id.as_deref().unwrap_or(NOTHING).to_owned();
+        let test_id = test.id.as_deref().unwrap_or(NOTHING).to_owned();
         let by = self.found.by.to_owned();
-        vec![self.row.to_string(), id(&self.id), test.set.to_string(), test.row.to_string(), id(&test.id), by, shared]
+        vec![self.row.to_string(), id, test.set.to_string(), test.row.to_string(), test_id, by, shared]
     }
 }
 
 /// Returns the rows of the output `matches`.
 pub(super) fn batch(listed: &[Match], index: &TestsIndex) -> Result<RecordBatch, OperatorError> {
-    let whole = |number: &dyn Fn(&Match) -> i64| -> ArrayRef {
-        Arc::new(Int64Array::from_iter_values(listed.iter().map(number)))
-    };
-    let text = |text: &dyn Fn(&Match) -> Option<String>| -> ArrayRef {
-        Arc::new(listed.iter().map(text).collect::<StringArray>())
-    };
-    let similarities = listed.iter().map(|listed| listed.found.similarity).collect::<Float64Array>();
+    let (mut rows, mut ids, mut sets, mut set_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut test_ids, mut by, mut ngrams, mut similarities) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for listed in listed {
+        let test = listed.test(index);
+        rows.push(listed.row as i64);
+        ids.push(listed.id.as_deref());
+        sets.push(test.set as i64);
+        set_rows.push(test.row as i64);
+        test_ids.push(test.id.as_deref());
+        by.push(listed.found.by);
+        ngrams.push(listed.found.ngram.as_deref());
+        similarities.push(listed.found.similarity);
+    }
     let columns: [(&str, ArrayRef, bool); 8] = [
-        ("row", whole(&|listed| listed.row as i64), false),
-        ("id", text(&|listed| listed.id.clone()), true),
-        ("against", whole(&|listed| listed.test(index).set as i64), false),
-        ("against_row", whole(&|listed| listed.test(index).row as i64), false),
-        ("against_id", text(&|listed| listed.test(index).id.clone()), true),
-        ("by", text(&|listed| Some(listed.found.by.to_owned())), false),
-        ("ngram", text(&|listed| listed.found.ngram.clone()), true),
-        ("similarity", Arc::new(similarities), true),
+        ("row", Arc::new(Int64Array::from(rows)), false),
+        ("id", Arc::new(StringArray::from(ids)), true),
+        ("against", Arc::new(Int64Array::from(sets)), false),
+        ("against_row", Arc::new(Int64Array::from(set_rows)), false),
+        ("against_id", Arc::new(StringArray::from(test_ids)), true),
+        ("by", Arc::new(StringArray::from(by)), false),
+        ("ngram", Arc::new(StringArray::from(ngrams)), true),
+        ("similarity", Arc::new(Float64Array::from(similarities)), true),
     ];
-    let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns
-        .into_iter()
-        .map(|(name, array, nullable)| (Field::new(name, DataType::clone(array.data_type()), nullable), array))
-        .unzip();
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }

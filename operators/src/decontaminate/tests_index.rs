@@ -82,13 +82,16 @@ impl TestsIndex {
 
     /// Adds rows of the test set.
     pub(super) fn add(&mut self, texts: &[String], ids: Option<&StringArray>) {
-        let sketch = |text: &String| {
-            let grams = self.sketcher.as_ref().map(|sketcher| sketcher.set(text)).unwrap_or_default();
-            let signature = self.sketcher.as_ref().and_then(|sketcher| sketcher.signature(&grams));
-            (Words::folded(text), grams, signature)
-        };
-        let sketched: Vec<_> = texts.par_iter().map(sketch).collect();
-        for (place, (words, grams, signature)) in sketched.into_iter().enumerate() {
+        let sketcher = self.sketcher.as_ref();
+        let sketched: Vec<_> = texts
+            .par_iter()
+            .map(|text| {
+                let grams = sketcher.map(|sketcher| sketcher.set(text)).unwrap_or_default();
+                let signature = sketcher.and_then(|sketcher| sketcher.signature(&grams));
+                (Words::folded(text), grams, signature)
+            })
+            .collect();
+        for (row, (words, grams, signature)) in sketched.into_iter().enumerate() {
             let number = self.tests.len() as u32;
             let is_compared = self.add_grams(number, &words) || signature.is_some() || self.compares_all;
             self.short += usize::from(!is_compared);
@@ -97,7 +100,7 @@ impl TestsIndex {
             }
             self.rows += 1;
             let found = AtomicBool::default();
-            self.tests.push(Test { set: self.sets, row: self.rows, id: id_at(ids, place), found, grams });
+            self.tests.push(Test { set: self.sets, row: self.rows, id: id_at(ids, row), found, grams });
         }
     }
 
@@ -110,6 +113,7 @@ impl TestsIndex {
         self.lengths.insert(length);
         for gram in words.windows(length) {
             let tests = self.grams.entry(minhash::hash(gram)).or_default();
+            // A text may have an n-gram several times. Numbers ascend, so the last one is enough.
             if tests.last() != Some(&number) {
                 tests.push(number);
             }
@@ -119,7 +123,9 @@ impl TestsIndex {
 
     /// Call it after the last row.
     pub(super) fn finish(&mut self) {
-        self.bands.iter_mut().for_each(Bands::sort);
+        if let Some(bands) = &mut self.bands {
+            bands.sort();
+        }
     }
 
     /// Returns the test rows that a text matches: by n-grams, then by similarity, at most [`LISTED`] each.
@@ -132,8 +138,8 @@ impl TestsIndex {
     fn by_ngram(&self, text: &str) -> Vec<Found> {
         let mut shared: BTreeMap<u32, &str> = BTreeMap::new();
         let words = Words::folded(text);
-        let grams = self.lengths.iter().flat_map(|&length| words.windows(length));
-        for (gram, tests) in grams.filter_map(|gram| Some((gram, self.grams.get(&minhash::hash(gram))?))) {
+        for gram in self.lengths.iter().flat_map(|&length| words.windows(length)) {
+            let Some(tests) = self.grams.get(&minhash::hash(gram)) else { continue };
             for &test in tests {
                 self.tests[test as usize].found.store(true, Ordering::Relaxed);
             }
@@ -150,15 +156,19 @@ impl TestsIndex {
         let (Some(sketcher), Some(bands)) = (&self.sketcher, &self.bands) else { return Vec::new() };
         let grams = sketcher.set(text);
         let Some(signature) = sketcher.signature(&grams) else { return Vec::new() };
-        let similar = |test: u32| {
+        let mut found = Vec::new();
+        for test in bands.candidates(&signature) {
             let other = &self.tests[test as usize];
-            let is_similar = sketcher.accepts(&grams, &other.grams);
-            other.found.fetch_or(is_similar, Ordering::Relaxed);
-            let similarity = || Some(jaccard(&grams, &other.grams));
-            is_similar.then(|| Found { test, by: "minhash", ngram: None, similarity: similarity() })
-        };
-        let mut found: Vec<_> = bands.candidates(&signature).into_iter().filter_map(similar).collect();
-        found.truncate(LISTED);
+            if !sketcher.accepts(&grams, &other.grams) {
+                continue;
+            }
+            // It counts as found, even if the list is full.
+            other.found.store(true, Ordering::Relaxed);
+            if found.len() < LISTED {
+                let similarity = Some(jaccard(&grams, &other.grams));
+                found.push(Found { test, by: "minhash", ngram: None, similarity });
+            }
+        }
         found
     }
 }

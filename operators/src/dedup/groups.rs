@@ -1,4 +1,4 @@
-//! Groups of near duplicates: which row stays, and what is told of the others.
+//! Groups of near duplicates: which row stays, and what the table of the others shows.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ pub(crate) enum Stays {
     Last,
 }
 
-/// What is told of dropped rows.
-pub(super) struct Told<'a> {
+/// What the table of dropped rows shows.
+pub(super) struct Details<'a> {
     /// The id of a row.
     pub(super) id: &'a dyn Fn(u32) -> Option<String>,
     /// The similarity of a row to the one that stays.
@@ -39,6 +39,7 @@ pub(super) struct Groups(Vec<u32>);
 
 impl Groups {
     pub(super) fn new(mut forest: Forest, count: u32, keep: Stays) -> Self {
+        // The root of a group is its first row.
         let mut stays: Vec<u32> = (0..count).map(|row| forest.root(row)).collect();
         if keep == Stays::Last {
             let mut last: Vec<u32> = (0..count).collect();
@@ -56,22 +57,28 @@ impl Groups {
     pub(super) fn write(
         &self,
         rows: &RowsInput,
-        told: &Told<'_>,
+        details: &Details<'_>,
         outputs: &mut Outputs,
         context: &Context,
     ) -> Result<(), OperatorError> {
+        // Empty tables first: an input without rows has outputs with columns.
         outputs.write(ROWS, &RecordBatch::new_empty(Arc::clone(&rows.schema)))?;
-        outputs.write(DUPLICATES, &duplicates(&[], told)?)?;
+        outputs.write(DUPLICATES, &duplicates(&[], details)?)?;
         let mut start = 0;
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let places = (start..start + batch.num_rows() as u32).zip(&self.0[start as usize..]);
-            let (stay, dropped): (Vec<_>, Vec<_>) = places.map(|(row, &kept)| (row == kept, (row, kept))).unzip();
-            start += batch.num_rows() as u32;
+            let end = start + batch.num_rows() as u32;
+            let (mut stay, mut dropped) = (Vec::with_capacity(batch.num_rows()), Vec::new());
+            for (row, &other) in (start..end).zip(&self.0[start as usize..]) {
+                stay.push(row == other);
+                if row != other {
+                    dropped.push((row, other));
+                }
+            }
+            start = end;
             outputs.write(ROWS, &filter_record_batch(&batch, &BooleanArray::from(stay))?)?;
-            let dropped: Vec<_> = dropped.into_iter().filter(|(row, kept)| row != kept).collect();
-            outputs.write(DUPLICATES, &duplicates(&dropped, told)?)?;
+            outputs.write(DUPLICATES, &duplicates(&dropped, details)?)?;
         }
         Ok(())
     }
@@ -82,9 +89,13 @@ impl Groups {
         for &row in &self.0 {
             sizes[row as usize] += 1;
         }
-        let groups = sizes.iter().filter(|&&size| size > 1).count();
-        let largest = sizes.iter().copied().max().unwrap_or(0);
-        let stay = sizes.iter().filter(|&&size| size > 0).count();
+        // A group counts at the row that stays; the others have none.
+        let (mut groups, mut largest, mut stay) = (0, 0, 0);
+        for size in sizes {
+            groups += usize::from(size > 1);
+            stay += usize::from(size > 0);
+            largest = largest.max(size);
+        }
         outputs.figure("rows_before", self.0.len() as f64);
         outputs.figure("rows_after", stay as f64);
         outputs.figure("groups", groups as f64);
@@ -98,14 +109,24 @@ impl Groups {
 }
 
 /// Lists dropped rows and the rows that stay for them.
-fn duplicates(dropped: &[(u32, u32)], told: &Told<'_>) -> Result<RecordBatch, OperatorError> {
-    let number = |row: u32| i64::from(row) + 1;
-    let similarity = |&(row, kept): &(u32, u32)| (told.similarity)(row, kept);
-    let rows: ArrayRef = Arc::new(Int64Array::from_iter_values(dropped.iter().map(|(row, _)| number(*row))));
-    let ids: ArrayRef = Arc::new(dropped.iter().map(|(row, _)| (told.id)(*row)).collect::<StringArray>());
-    let kept: ArrayRef = Arc::new(Int64Array::from_iter_values(dropped.iter().map(|(_, kept)| number(*kept))));
-    let kept_ids: ArrayRef = Arc::new(dropped.iter().map(|(_, kept)| (told.id)(*kept)).collect::<StringArray>());
-    let similarities: ArrayRef = Arc::new(Float64Array::from_iter_values(dropped.iter().map(similarity)));
+fn duplicates(dropped: &[(u32, u32)], details: &Details<'_>) -> Result<RecordBatch, OperatorError> {
+    let (mut rows, mut ids, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut other_ids, mut similarities) = (Vec::new(), Vec::new());
+    for &(row, other) in dropped {
+        // Users count rows from 1.
+        rows.push(i64::from(row) + 1);
+        ids.push((details.id)(row));
+        others.push(i64::from(other) + 1);
+        other_ids.push((details.id)(other));
+        similarities.push((details.similarity)(row, other));
+    }
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(rows)),
+        Arc::new(StringArray::from(ids)),
+        Arc::new(Int64Array::from(others)),
+        Arc::new(StringArray::from(other_ids)),
+        Arc::new(Float64Array::from(similarities)),
+    ];
     let schema = Schema::new(vec![
         Field::new("row", DataType::Int64, false),
         Field::new("id", DataType::Utf8, true),
@@ -113,5 +134,5 @@ fn duplicates(dropped: &[(u32, u32)], told: &Told<'_>) -> Result<RecordBatch, Op
         Field::new("kept_id", DataType::Utf8, true),
         Field::new("similarity", DataType::Float64, false),
     ]);
-    Ok(RecordBatch::try_new(Arc::new(schema), vec![rows, ids, kept, kept_ids, similarities])?)
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }

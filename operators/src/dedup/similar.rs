@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use searchmill_engine::operator::{BlockingKernel, Context, Inputs, OperatorError, Outputs, RowsInput};
 use searchmill_text::minhash::{Bands, jaccard};
 
-use super::groups::{Groups, Stays, Told};
+use super::groups::{Details, Groups, Stays};
 use crate::shared::columns::{id_at, id_column};
 use crate::shared::forest::Forest;
 use crate::shared::near::{Near, Sketcher, Texts};
@@ -39,14 +39,18 @@ impl Similar {
         let (mut bands, mut count) = (self.sketcher.bands(), 0_u32);
         for batch in rows.batches() {
             context.check_cancelled()?;
-            let sketch = |text: &String| self.sketcher.signature(&self.sketcher.set(text));
-            let signatures: Vec<_> = texts.of(&batch?)?.par_iter().map(sketch).collect();
+            let texts = texts.of(&batch?)?;
+            let signatures: Vec<_> =
+                texts.par_iter().map(|text| self.sketcher.signature(&self.sketcher.set(text))).collect();
             for signature in signatures {
+                // A text that is too short has no signature, and no duplicates.
                 if let Some(signature) = signature {
                     bands.add(count, &signature);
                 }
-                let more = count.checked_add(1);
-                count = more.ok_or_else(|| OperatorError::pipeline("`near` compares at most 4,294,967,295 rows"))?;
+                let Some(more) = count.checked_add(1) else {
+                    return Err(OperatorError::pipeline("`near` compares at most 4,294,967,295 rows"));
+                };
+                count = more;
             }
         }
         bands.sort();
@@ -65,12 +69,16 @@ impl Similar {
             context.check_cancelled()?;
             let batch = batch?;
             let (texts, ids) = (texts.of(&batch)?, id_column(&batch));
-            let candidate = |(place, text): (usize, &String)| {
-                let row = start + place;
-                let candidate = || Candidate { set: self.sketcher.set(text), id: id_at(ids.as_ref(), place) };
-                wanted[row].then(|| (row as u32, candidate()))
-            };
-            candidates.extend(texts.par_iter().enumerate().filter_map(candidate).collect::<Vec<_>>());
+            let read: Vec<_> = texts
+                .par_iter()
+                .enumerate()
+                .filter(|(row, _)| wanted[start + row])
+                .map(|(row, text)| {
+                    let candidate = Candidate { set: self.sketcher.set(text), id: id_at(ids.as_ref(), row) };
+                    ((start + row) as u32, candidate)
+                })
+                .collect();
+            candidates.extend(read);
             start += batch.num_rows();
         }
         Ok(candidates)
@@ -78,14 +86,16 @@ impl Similar {
 
     /// Joins the similar rows of a group. Rows that are joined already are not compared.
     fn join(&self, group: impl Iterator<Item = u32>, candidates: &Candidates, forest: &mut Forest) {
-        let similar = |a: u32, b: u32| self.sketcher.accepts(&candidates[&a].set, &candidates[&b].set);
         let mut parts: Vec<Vec<u32>> = Vec::new();
         for row in group {
+            let set = &candidates[&row].set;
             let mut own = vec![row];
             parts.retain_mut(|part| {
-                let joined = forest.root(row) == forest.root(part[0]) || part.iter().any(|&other| similar(row, other));
+                let joined = forest.root(row) == forest.root(part[0])
+                    || part.iter().any(|other| self.sketcher.accepts(set, &candidates[other].set));
                 if joined {
                     forest.join(row, part[0]);
+                    // The shorter list is appended to the longer one, so that large groups stay linear.
                     if own.len() < part.len() {
                         std::mem::swap(&mut own, part);
                     }
@@ -104,18 +114,23 @@ impl BlockingKernel for Similar {
         let texts = Texts::new(&rows.schema, "near.columns", &self.near.columns)?;
         let (bands, count) = self.bands(rows, &texts, context)?;
         let mut wanted = vec![false; count as usize];
-        bands.groups().flatten().for_each(|row| wanted[row as usize] = true);
+        for row in bands.groups().flatten() {
+            wanted[row as usize] = true;
+        }
         let candidates = self.candidates(rows, &texts, &wanted, context)?;
         let mut forest = Forest::new(count);
         for group in bands.groups() {
             context.check_cancelled()?;
             self.join(group, &candidates, &mut forest);
         }
+        // The memory of the bands, before the rows are read once more.
         drop(bands);
-        let id = |row: u32| candidates.get(&row).and_then(|candidate| candidate.id.clone());
-        let similarity = |row: u32, kept: u32| jaccard(&candidates[&row].set, &candidates[&kept].set);
+        let details = Details {
+            id: &|row| candidates.get(&row).and_then(|candidate| candidate.id.clone()),
+            similarity: &|row, other| jaccard(&candidates[&row].set, &candidates[&other].set),
+        };
         let groups = Groups::new(forest, count, self.keep);
-        groups.write(rows, &Told { id: &id, similarity: &similarity }, outputs, context)?;
+        groups.write(rows, &details, outputs, context)?;
         groups.report(&self.sketcher.describe(), outputs);
         Ok(())
     }

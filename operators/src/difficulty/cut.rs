@@ -58,18 +58,29 @@ pub(crate) struct Rating {
 impl Cut {
     /// Rates a question by which of its samples are correct, in order.
     pub(crate) fn rate(&self, samples: &[bool]) -> Rating {
-        let first = samples.iter().position(|correct| *correct).map(|place| place + 1);
+        let first = samples.iter().position(|correct| *correct).map(|index| index + 1);
         let correct = samples.iter().filter(|correct| **correct).count();
-        let pass_rate = (!samples.is_empty()).then(|| correct as f64 / samples.len() as f64);
+        let pass_rate = if samples.is_empty() { None } else { Some(correct as f64 / samples.len() as f64) };
         let label = match self {
             Self::FirstCorrect { easy_below, difficult_above } => {
-                by_first(first, samples.len(), *easy_below as usize, *difficult_above as usize)
+                let (easy_below, difficult_above) = (*easy_below as usize, *difficult_above as usize);
+                match first {
+                    Some(number) if number < easy_below => "easy",
+                    Some(number) if number > difficult_above => "difficult",
+                    Some(_) => "medium",
+                    // More samples could not make it easier.
+                    None if samples.len() >= difficult_above.max(1) => "difficult",
+                    None => UNDETERMINED,
+                }
             }
-            Self::PassRate(bins) => pass_rate.and_then(|rate| reached(bins, rate)),
+            Self::PassRate(bins) => {
+                let reached = bins.iter().filter(|(_, bound)| pass_rate.is_some_and(|rate| **bound <= rate));
+                reached.max_by(|a, b| a.1.total_cmp(b.1)).map_or(UNDETERMINED, |(label, _)| label.as_str())
+            }
         };
         Rating {
-            label: label.unwrap_or(UNDETERMINED).to_owned(),
-            attempts: first.map(|place| place as i64),
+            label: label.to_owned(),
+            attempts: first.map(|number| number as i64),
             pass_rate,
             samples: samples.len() as i64,
         }
@@ -81,6 +92,7 @@ impl Cut {
             Self::FirstCorrect { .. } => vec!["easy", "medium", "difficult"],
             Self::PassRate(bins) => {
                 let mut bins: Vec<_> = bins.iter().collect();
+                // The highest share is the easiest.
                 bins.sort_by(|a, b| b.1.total_cmp(a.1));
                 bins.into_iter().map(|(label, _)| label.as_str()).collect()
             }
@@ -109,37 +121,25 @@ impl Cut {
     }
 }
 
-fn by_first(first: Option<usize>, samples: usize, easy_below: usize, difficult_above: usize) -> Option<&'static str> {
-    match first {
-        Some(place) if place < easy_below => Some("easy"),
-        Some(place) if place > difficult_above => Some("difficult"),
-        Some(_) => Some("medium"),
-        None => (samples >= difficult_above.max(1)).then_some("difficult"),
-    }
-}
-
-/// Returns the label with the highest bound that the rate reaches.
-fn reached(bins: &BTreeMap<String, f64>, rate: f64) -> Option<&str> {
-    let below = bins.iter().filter(|(_, bound)| **bound <= rate);
-    below.max_by(|a, b| a.1.total_cmp(b.1)).map(|(label, _)| label.as_str())
-}
-
 fn bin_issues(bins: &BTreeMap<String, f64>) -> Vec<ParamIssue> {
-    let at = |label: &str| format!("cut.pass_rate.{label}");
-    let mut issues: Vec<_> = bins
-        .iter()
-        .filter(|(_, bound)| !(0.0..=1.0).contains(*bound))
-        .map(|(label, bound)| ParamIssue::new(at(label), format!("must be between 0 and 1, found {bound}")))
-        .collect();
+    let mut issues = Vec::new();
+    for (label, bound) in bins {
+        if !(0.0..=1.0).contains(bound) {
+            let message = format!("must be between 0 and 1, found {bound}");
+            issues.push(ParamIssue::new(format!("cut.pass_rate.{label}"), message));
+        }
+    }
     let mut seen = Vec::new();
     for (label, bound) in bins {
         if seen.contains(&bound) {
-            issues.push(ParamIssue::new(at(label), format!("another label starts at {bound} too")));
+            let message = format!("another label starts at {bound} too");
+            issues.push(ParamIssue::new(format!("cut.pass_rate.{label}"), message));
         }
         seen.push(bound);
     }
     if bins.contains_key(UNDETERMINED) {
-        issues.push(ParamIssue::new(at(UNDETERMINED), "is the label of questions without samples"));
+        let path = format!("cut.pass_rate.{UNDETERMINED}");
+        issues.push(ParamIssue::new(path, "is the label of questions without samples"));
     }
     if bins.is_empty() {
         let issue = ParamIssue::new("cut.pass_rate", "there are no labels");

@@ -1,6 +1,6 @@
 //! The samples of questions: from trajectories, or from predictions that the questions list.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use indexmap::IndexMap;
@@ -40,6 +40,7 @@ impl Sampled {
             };
             (question, Vec::new())
         });
+        // The question is there even if this sample does not count.
         if judged && fit.is_ok() {
             samples.push(sample);
         }
@@ -49,7 +50,10 @@ impl Sampled {
 
     /// Takes the samples of a question, in order.
     pub(crate) fn take(&mut self, id: &str) -> Vec<bool> {
-        self.questions.swap_remove(id).map(|(_, samples)| in_order(samples)).unwrap_or_default()
+        match self.questions.swap_remove(id) {
+            Some((_, samples)) => in_order(samples),
+            None => Vec::new(),
+        }
     }
 
     /// Number of samples not taken.
@@ -59,12 +63,17 @@ impl Sampled {
 
     /// Returns the questions in the order of their first trajectory, each with its rating.
     pub(crate) fn into_questions(self, cut: &Cut) -> (Vec<Question>, Vec<Rating>) {
-        let rated = self.questions.into_values().map(|(question, samples)| (question, cut.rate(&in_order(samples))));
-        rated.unzip()
+        let (mut questions, mut ratings) = (Vec::new(), Vec::new());
+        for (question, samples) in self.questions.into_values() {
+            questions.push(question);
+            ratings.push(cut.rate(&in_order(samples)));
+        }
+        (questions, ratings)
     }
 }
 
 fn in_order(mut samples: Vec<Sample>) -> Vec<bool> {
+    // By the index of a sample: the rows may be in any order.
     samples.sort();
     samples.into_iter().map(|(_, _, correct)| correct).collect()
 }
@@ -89,19 +98,22 @@ impl Predictions {
 
 /// Reads a column of lists of texts. A null text is an empty prediction.
 fn listed(column: &dyn Array, field: &str) -> Result<Vec<Result<Vec<String>, Unfit>>, OperatorError> {
-    let wrong = || {
+    let lists = cast(column, &DataType::new_list(DataType::Utf8, true));
+    let (Ok(lists), true) = (lists, column.data_type().is_list()) else {
         let message = format!("column `{field}` must be a list of texts, found {}", column.data_type());
-        OperatorError::pipeline(message).with_help("name another column or metadata field in `predictions`")
+        return Err(
+            OperatorError::pipeline(message).with_help("name another column or metadata field in `predictions`")
+        );
     };
-    if !column.data_type().is_list() {
-        return Err(wrong());
+    let mut rows = Vec::with_capacity(lists.len());
+    for list in lists.as_list::<i32>().iter() {
+        let mut texts = Vec::new();
+        if let Some(list) = list {
+            texts.extend(list.as_string::<i32>().iter().map(|text| text.unwrap_or_default().to_owned()));
+        }
+        rows.push(Ok(texts));
     }
-    let column = cast(column, &DataType::new_list(DataType::Utf8, true)).map_err(|_| wrong())?;
-    let texts = |list: Option<ArrayRef>| {
-        let list = list?;
-        Some(list.as_string::<i32>().iter().map(|text| text.unwrap_or_default().to_owned()).collect())
-    };
-    Ok(column.as_list::<i32>().iter().map(|list| Ok(texts(list).unwrap_or_default())).collect())
+    Ok(rows)
 }
 
 /// Reads a field of a question's metadata. A null is an empty prediction, a number or boolean counts as its text.
@@ -109,18 +121,21 @@ fn noted(metadata: Option<&str>, field: &str) -> Result<Vec<String>, Unfit> {
     let Some(metadata) = metadata else { return Ok(Vec::new()) };
     let fields: Value =
         serde_json::from_str(metadata).map_err(|error| Unfit::new(format!("`metadata` is not JSON: {error}")))?;
-    let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Null => Some(String::new()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
-        Value::Array(_) | Value::Object(_) => None,
+    let items = match fields.get(field) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(items)) => items,
+        Some(_) => return Err(Unfit::new(format!("`{field}` in `metadata` is not a list of texts"))),
     };
-    match fields.get(field) {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(items)) => {
-            let texts: Option<Vec<String>> = items.iter().map(text).collect();
-            texts.ok_or_else(|| Unfit::new(format!("`{field}` in `metadata` has entries that are no texts")))
-        }
-        Some(_) => Err(Unfit::new(format!("`{field}` in `metadata` is not a list of texts"))),
+    let mut texts = Vec::with_capacity(items.len());
+    for item in items {
+        texts.push(match item {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            Value::Number(_) | Value::Bool(_) => item.to_string(),
+            Value::Array(_) | Value::Object(_) => {
+                return Err(Unfit::new(format!("`{field}` in `metadata` has entries that are no texts")));
+            }
+        });
     }
+    Ok(texts)
 }

@@ -30,6 +30,7 @@ impl Tally {
         *self.labels.entry(rating.label.clone()).or_default() += 1;
         self.without_samples += usize::from(rating.samples == 0);
         if let Some(first) = rating.attempts {
+            // All later ones share the entry behind the last listed one.
             *self.attempts.entry(first.min(LISTED + 1)).or_default() += 1;
         }
     }
@@ -63,6 +64,7 @@ impl Tally {
             let name = if first > LISTED { format!("> {LISTED}") } else { first.to_string() };
             table.row([name, count.to_string(), share(count, self.questions), share(whole, self.questions)]);
         }
+        // Also questions without samples.
         let never = self.questions - whole;
         table.row(["none".to_owned(), never.to_string(), share(never, self.questions), NOTHING.to_owned()]);
         table

@@ -40,16 +40,16 @@ impl Statistics {
                 None => _ = self.parts.insert(name.clone(), *value),
             }
         }
-        self.add_to_question(question, reward.value);
-    }
-
-    fn add_to_question(&mut self, question: &str, value: f64) {
-        if let Some(group) = self.questions.get_mut(question) {
-            group.rollouts += 1;
-            group.equal &= group.first == value;
-            return;
+        // `entry` would copy the name for every rollout.
+        match self.questions.get_mut(question) {
+            Some(group) => {
+                group.rollouts += 1;
+                group.equal &= group.first == reward.value;
+            }
+            None => {
+                self.questions.insert(question.to_owned(), Group { first: reward.value, rollouts: 1, equal: true });
+            }
         }
-        self.questions.insert(question.to_owned(), Group { first: value, rollouts: 1, equal: true });
     }
 
     /// Standard deviation of the sample; 0 for fewer than two rollouts.

@@ -128,29 +128,28 @@ impl Term {
     }
 
     fn issue(&self, path: &str) -> Option<ParamIssue> {
-        let issue = |part: &str, message: &str, help: &str| {
-            Some(ParamIssue::new(format!("{path}{part}"), message).with_help(help))
-        };
-        match self {
+        let (part, message, help) = match self {
             Self::Length(length) if length.from >= length.to => {
-                issue(".length.to", "must be larger than `from`", "the penalty falls from 0 at `from` to −1 at `to`")
+                (".length.to", "must be larger than `from`", "the penalty falls from 0 at `from` to −1 at `to`")
             }
             Self::Column(column) if column.name().trim().is_empty() => {
-                issue(".column", "the name is empty", "name a column of numbers or booleans")
+                (".column", "the name is empty", "name a column of numbers or booleans")
             }
-            _ if !self.weight().is_finite() => issue("", "the weight is not a finite number", "write a number"),
-            _ => None,
-        }
+            _ if !self.weight().is_finite() => ("", "the weight is not a finite number", "write a number"),
+            _ => return None,
+        };
+        Some(ParamIssue::new(format!("{path}{part}"), message).with_help(help))
     }
 }
 
 /// Returns what is wrong with the terms, each at its place.
 pub(super) fn issues(terms: &[Term]) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
-    for (place, term) in terms.iter().enumerate() {
-        let path = format!("sum.{place}");
+    for (index, term) in terms.iter().enumerate() {
+        let path = format!("sum.{index}");
         issues.extend(term.issue(&path));
-        let repeated = terms[..place].iter().any(|other| other.name() == term.name());
+        // The parts of a reward are told apart by their names.
+        let repeated = terms[..index].iter().any(|other| other.name() == term.name());
         if repeated {
             let issue = ParamIssue::new(path, format!("the sum has two terms `{}`", term.name()));
             issues.push(issue.with_help("add their weights in one term"));
@@ -195,6 +194,7 @@ fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array, OperatorErro
         return Err(OperatorError::pipeline(format!("`sum`: the rollouts have no column `{name}`"))
             .with_help(format!("columns: {known}")));
     };
+    // A column of nulls has no type: each of its rows is a reject.
     let kind = column.data_type();
     if !(kind.is_numeric() || matches!(kind, DataType::Boolean | DataType::Null)) {
         return Err(OperatorError::pipeline(format!("`sum`: the column `{name}` is {kind}, not numbers or booleans"))
@@ -209,7 +209,7 @@ pub(super) fn add_up(
     row: &Trajectory,
     transcript: &Transcript,
     short_think: f64,
-    place: usize,
+    index: usize,
     columns: &Columns,
 ) -> Result<Rewarded, Unfit> {
     let mut rewarded = Rewarded { value: 0.0, parts: Vec::with_capacity(terms.len()) };
@@ -224,7 +224,7 @@ pub(super) fn add_up(
             Term::Length(length) => length.of(row),
             Term::Column(named) => {
                 column += 1;
-                columns.value(column - 1, place, named.name())?
+                columns.value(column - 1, index, named.name())?
             }
         };
         let part = term.weight() * value;
@@ -244,6 +244,7 @@ fn f1(row: &Trajectory) -> Result<f64, Unfit> {
 }
 
 fn retrieved(row: &Trajectory) -> Result<f64, Unfit> {
+    // Without evidence, a rollout is grounded if its results contain a golden answer.
     if row.evidence.is_empty() {
         require_answers(&row.golden_answers, |answer| !normalize_answer(answer).is_empty())?;
     }

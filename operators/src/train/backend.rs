@@ -176,6 +176,7 @@ impl Backend {
 
     /// Returns the files whose content is part of the key.
     pub(super) fn sources(&self, directory: &Path) -> Vec<Source> {
+        // A set: a file named twice is one source.
         let mut sources: BTreeSet<Source> = BTreeSet::new();
         match self {
             Self::Candle => {}
@@ -188,6 +189,7 @@ impl Backend {
                 sources.extend(named(words.into_iter(), directory));
             }
             Self::Exec(exec) => {
+                // Named, so they count even if no argument has them.
                 sources.extend(exec.files.iter().cloned().map(Source::Argument));
                 sources.extend(exec.words().sources(directory));
             }

@@ -9,12 +9,13 @@ use searchmill_models::inference::ControlTokens;
 use searchmill_models::training::example::{Example, Read, Reader};
 use searchmill_models::training::fit::alone;
 use searchmill_models::training::pairs::{PairReader, ReadPairs, numbered};
+use searchmill_models::training::rollouts::RolloutReader;
 use searchmill_schemas::Reject;
 use tokenizers::Tokenizer;
 
 use super::held_out::split;
 use super::params::{Method, TrainParams};
-use super::policy::PAIRS;
+use super::policy::{PAIRS, ROLLOUTS};
 
 /// What is trained on, and what is held out.
 pub(super) struct Data {
@@ -49,9 +50,12 @@ impl TrainParams {
         seed: u64,
     ) -> Result<Data, OperatorError> {
         if self.method.learns_from_rewards() {
-            let Read { examples, rejects } = self.read_rollouts(inputs, config)?;
+            let (recording, advantage) = (self.recording(config), self.advantage_column.as_deref());
+            let reader = RolloutReader { recording, advantage };
+            let Read { examples, rejects } = reader.read(inputs.rows(ROLLOUTS)?)?;
             return Ok(Data::of(examples, Vec::new(), rejects));
         }
+        // Rollouts have recorded tokens, so that only text needs the tokenizer.
         let tokenizer = tokenizer(folder)?;
         let reader = Reader {
             tokenizer: &tokenizer,
@@ -62,7 +66,21 @@ impl TrainParams {
             weight_column: self.weight_column.as_deref(),
         };
         if self.method == Method::Dpo {
-            return self.read_pairs(inputs, PairReader { reader, recording: self.recording(config) }, seed);
+            let reader = PairReader { reader, recording: self.recording(config) };
+            let ReadPairs { pairs, mut rejects } = reader.read(inputs.rows(PAIRS)?)?;
+            let (pairs, held_out) = match inputs.rows_optional("eval") {
+                Some(rows) => {
+                    let eval = reader.read(rows)?;
+                    rejects.extend(eval.rejects);
+                    (pairs, eval.pairs)
+                }
+                None => {
+                    split(pairs, |pair| pair.first().map_or("", |example| &example.question), self.eval_share, seed)
+                }
+            };
+            let (examples, units) = numbered(pairs);
+            let (held_out, of_pairs) = numbered(held_out);
+            return Ok(Data { examples, units, held_out, held_out_units: of_pairs.len(), rejects });
         }
         let Read { examples, mut rejects } = reader.read(inputs.rows("examples")?)?;
         let (examples, held_out) = match inputs.rows_optional("eval") {
@@ -71,24 +89,10 @@ impl TrainParams {
                 rejects.extend(eval.rejects);
                 (examples, eval.examples)
             }
+            // By question, so that no question is on both sides.
             None => split(examples, |example| &example.question, self.eval_share, seed),
         };
         Ok(Data::of(examples, held_out, rejects))
-    }
-
-    fn read_pairs(&self, inputs: &Inputs, reader: PairReader<'_>, seed: u64) -> Result<Data, OperatorError> {
-        let ReadPairs { pairs, mut rejects } = reader.read(inputs.rows(PAIRS)?)?;
-        let (pairs, held_out) = match inputs.rows_optional("eval") {
-            Some(rows) => {
-                let eval = reader.read(rows)?;
-                rejects.extend(eval.rejects);
-                (pairs, eval.pairs)
-            }
-            None => split(pairs, |pair| pair.first().map_or("", |example| &example.question), self.eval_share, seed),
-        };
-        let (examples, units) = numbered(pairs);
-        let (held_out, of_pairs) = numbered(held_out);
-        Ok(Data { examples, units, held_out, held_out_units: of_pairs.len(), rejects })
     }
 }
 

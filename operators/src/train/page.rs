@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use searchmill_engine::operator::{OperatorError, Outputs};
+use searchmill_models::on_path;
 use searchmill_models::training::state::{PolicyStep, PreferenceStep, Step};
 use searchmill_models::training::student::Tuning;
 use serde_json::json;
@@ -46,35 +47,36 @@ pub(super) struct Report<'a> {
 
 /// Returns a table with one row per step. The other metrics are columns after those of every training.
 fn table(steps: &[Step], more: &BTreeMap<u64, BTreeMap<String, f64>>) -> Result<RecordBatch, OperatorError> {
-    // External trainers log only some metrics. NaN means unknown, and so does a count of 0 tokens.
-    let floats = |of: fn(&Step) -> Option<f64>| {
-        let known = steps.iter().map(|step| of(step).filter(|number| !number.is_nan()));
-        Arc::new(known.collect::<Float64Array>()) as ArrayRef
-    };
-    let whole = |of: fn(&Step) -> u64| {
-        let known = steps.iter().map(|step| Some(of(step) as i64).filter(|count| *count > 0));
-        Arc::new(known.collect::<Int64Array>()) as ArrayRef
-    };
-    let columns = [
-        ("step", whole(|step| step.step)),
-        ("epoch", floats(|step| Some(step.epoch))),
-        ("loss", floats(|step| Some(step.loss))),
-        ("learning_rate", floats(|step| Some(step.learning_rate))),
-        ("grad_norm", floats(|step| Some(step.grad_norm))),
-        ("tokens", whole(|step| step.tokens)),
-        ("targets", whole(|step| step.targets)),
-        ("token_accuracy", floats(|step| Some(step.token_accuracy))),
-        ("eval_loss", floats(|step| step.eval_loss)),
-        ("eval_token_accuracy", floats(|step| step.eval_token_accuracy)),
+    let mut columns = vec![
+        ("step", counts(steps, |step| step.step), true),
+        ("epoch", numbers(steps, |step| Some(step.epoch)), true),
+        ("loss", numbers(steps, |step| Some(step.loss)), true),
+        ("learning_rate", numbers(steps, |step| Some(step.learning_rate)), true),
+        ("grad_norm", numbers(steps, |step| Some(step.grad_norm)), true),
+        ("tokens", counts(steps, |step| step.tokens), true),
+        ("targets", counts(steps, |step| step.targets), true),
+        ("token_accuracy", numbers(steps, |step| Some(step.token_accuracy)), true),
+        ("eval_loss", numbers(steps, |step| step.eval_loss), true),
+        ("eval_token_accuracy", numbers(steps, |step| step.eval_token_accuracy), true),
     ];
-    let names: BTreeSet<&str> = more.values().flat_map(BTreeMap::keys).map(String::as_str).collect();
-    let other = |name: &str| {
-        let known = steps.iter().map(|step| more.get(&step.step)?.get(name).copied());
-        Arc::new(known.collect::<Float64Array>()) as ArrayRef
-    };
-    let others = names.into_iter().map(|name| (name, other(name), true));
-    let columns = columns.into_iter().map(|(name, column)| (name, column, true)).chain(others);
+    let names: BTreeSet<&String> = more.values().flat_map(BTreeMap::keys).collect();
+    for name in names {
+        let known: Float64Array = steps.iter().map(|step| more.get(&step.step)?.get(name).copied()).collect();
+        columns.push((name, Arc::new(known), true));
+    }
     Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}
+
+/// Returns a column of numbers. External trainers log only some metrics: NaN means unknown.
+fn numbers(steps: &[Step], of: fn(&Step) -> Option<f64>) -> ArrayRef {
+    let known = steps.iter().map(|step| of(step).filter(|number| !number.is_nan()));
+    Arc::new(known.collect::<Float64Array>())
+}
+
+/// Returns a column of counts, in which 0 means unknown.
+fn counts(steps: &[Step], of: fn(&Step) -> u64) -> ArrayRef {
+    let known = steps.iter().map(|step| Some(of(step) as i64).filter(|count| *count > 0));
+    Arc::new(known.collect::<Int64Array>())
 }
 
 /// Returns the columns that the steps of a training in this process have at most: figures that were not measured are left out.
@@ -91,7 +93,9 @@ pub(super) fn columns(method: Method) -> Result<SchemaRef, OperatorError> {
 impl Report<'_> {
     /// Writes `report.html` and `report.json`.
     fn write(&self, folder: &Path) -> Result<(), OperatorError> {
-        std::fs::write(folder.join("report.html"), self.page())?;
+        let page = folder.join("report.html");
+        std::fs::write(&page, self.page()).map_err(on_path(&page))?;
+        // The rows as they are: NaN becomes null.
         let mut whole = json!({
             "examples": self.examples, "held_out": self.held_out, "parameters": self.parameters,
             "trainable": self.trainable, "kept_step": self.kept, "stopped_early": self.stopped,
@@ -101,7 +105,8 @@ impl Report<'_> {
             whole["more"] = json!(self.more);
         }
         let text = serde_json::to_string_pretty(&whole).map_err(|error| OperatorError::engine(error.to_string()))?;
-        Ok(std::fs::write(folder.join("report.json"), text + "\n")?)
+        let path = folder.join("report.json");
+        std::fs::write(&path, text + "\n").map_err(on_path(&path))
     }
 
     /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
@@ -130,11 +135,18 @@ impl Report<'_> {
     fn others(&self) -> BTreeMap<u64, BTreeMap<String, f64>> {
         let mut others = self.more.clone();
         for step in self.steps {
-            let figures = step.policy.iter().flat_map(PolicyStep::named);
-            let pairs = step.preference.iter().flat_map(PreferenceStep::named);
-            let figures = figures.chain(pairs.map(|(name, figure)| (name, Some(figure))));
-            let figures = figures.filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
-            let figures: BTreeMap<String, f64> = figures.collect();
+            let mut figures = BTreeMap::new();
+            if let Some(policy) = &step.policy {
+                for (name, figure) in policy.named() {
+                    figures.extend(figure.map(|figure| (name.to_owned(), figure)));
+                }
+            }
+            if let Some(preference) = &step.preference {
+                for (name, figure) in preference.named() {
+                    figures.insert(name.to_owned(), figure);
+                }
+            }
+            // An empty entry would be a step with other metrics in `report.json`.
             if !figures.is_empty() {
                 others.entry(step.step).or_default().extend(figures);
             }
@@ -180,6 +192,7 @@ impl Report<'_> {
             text.push_str(&format!(", held out {eval:.3} at step {}", self.kept));
         }
         let mut rewards = self.more.values().filter_map(|named| named.get(REWARD));
+        // With one step, both are the same.
         if let Some(first) = rewards.next() {
             text.push_str(&format!(", reward {first:.3} → {:.3}", rewards.next_back().unwrap_or(first)));
         }
@@ -188,6 +201,7 @@ impl Report<'_> {
 
     fn page(&self) -> String {
         let mut out = html::cards(&self.cards()) + "<div class=\"plots\">";
+        // The rollouts first: what a reader of reinforcement learning looks for.
         let mut losses: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.loss))];
         let mut accuracies: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.token_accuracy))];
         if self.steps.iter().any(|step| step.eval_loss.is_some()) {
@@ -219,9 +233,10 @@ impl Report<'_> {
             ("unanswered", "Share of rollouts without an answer", "Rollouts", "c3", Unit::Score),
         ];
         for (name, title, label, class, unit) in curves {
-            let of = |step: &Step| self.more.get(&step.step)?.get(name).copied();
-            if self.steps.iter().any(|step| of(step).is_some()) {
-                out.push_str(&self.curves(title, &[(label, class, &of)], unit));
+            // Rollouts of one kind have no searches, and other trainers log other metrics.
+            if self.steps.iter().any(|step| self.more.get(&step.step).is_some_and(|named| named.contains_key(name))) {
+                let curve: Curve<'_> = (label, class, &|step| self.more.get(&step.step)?.get(name).copied());
+                out.push_str(&self.curves(title, &[curve], unit));
             }
         }
     }
@@ -257,7 +272,6 @@ impl Report<'_> {
     }
 
     fn cards(&self) -> [Card; 4] {
-        let card = |title: &str, value: String, detail: String| Card(title.to_owned(), value, detail);
         let (first, last) = (self.losses().next(), self.losses().next_back());
         let tuned = match &self.params.tuning {
             _ if self.params.method == Method::External => "by the program".to_owned(),
@@ -266,36 +280,44 @@ impl Report<'_> {
         };
         let held_out = format!("step {}, {} examples", self.kept, self.held_out);
         let ended = if self.stopped { "ended early" } else { "all steps taken" };
+        let trained = format!("of {} trained ({tuned})", self.parameters);
         [
-            card("Loss", shown(last), format!("{} at the first step", shown(first))),
-            card("Held out", shown(self.kept_eval()), held_out),
-            card("Steps", self.taken().to_string(), format!("{ended}, {} examples", self.examples)),
-            card("Parameters", self.trainable.to_string(), format!("of {} trained ({tuned})", self.parameters)),
+            Card("Loss".to_owned(), shown(last), format!("{} at the first step", shown(first))),
+            Card("Held out".to_owned(), shown(self.kept_eval()), held_out),
+            Card("Steps".to_owned(), self.taken().to_string(), format!("{ended}, {} examples", self.examples)),
+            Card("Parameters".to_owned(), self.trainable.to_string(), trained),
         ]
     }
 
     fn curves(&self, title: &str, series: &[Curve<'_>], unit: Unit) -> String {
         let width = self.steps.len().div_ceil(POINTS).max(1);
-        let buckets: Vec<&[Step]> = self.steps.chunks(width).collect();
-        let mean = |bucket: &[Step], of: Value<'_>| {
-            let values: Vec<f64> = bucket.iter().filter_map(of).filter(|value| !value.is_nan()).collect();
-            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-        };
-        let line = |(name, class, of): &Curve<'_>| {
-            Series::plain(name, class, buckets.iter().map(|bucket| mean(bucket, *of)).collect::<Vec<_>>())
-        };
-        let last = |bucket: &&[Step]| bucket.last().map_or_else(String::new, |step| step.step.to_string());
-        let plot = Plot {
+        let mut plot = Plot {
             title: title.to_owned(),
-            categories: buckets.iter().map(last).collect(),
-            series: series.iter().map(line).collect(),
+            categories: Vec::new(),
+            series: Vec::new(),
             unit,
             x_title: "step".to_owned(),
         };
+        for bucket in self.steps.chunks(width) {
+            // A bucket of several steps is named after its last one.
+            plot.categories.extend(bucket.last().map(|step| step.step.to_string()));
+        }
+        for (name, class, of) in series {
+            let mut means = Vec::new();
+            for bucket in self.steps.chunks(width) {
+                let values: Vec<f64> = bucket.iter().filter_map(of).filter(|value| !value.is_nan()).collect();
+                let sum = values.iter().sum::<f64>();
+                means.push(if values.is_empty() { None } else { Some(sum / values.len() as f64) });
+            }
+            plot.series.push(Series::plain(name, class, means));
+        }
         plot.lines()
     }
 }
 
 fn shown(loss: Option<f64>) -> String {
-    loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"))
+    match loss {
+        Some(loss) => format!("{loss:.3}"),
+        None => "–".to_owned(),
+    }
 }

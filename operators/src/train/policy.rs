@@ -3,10 +3,10 @@
 use searchmill_engine::operator::{Accept, Arity, Inputs, OperatorError, Outputs, Ports, TreeKind};
 use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::device::Compute;
-use searchmill_models::training::example::{Example, Read};
+use searchmill_models::on_path;
+use searchmill_models::training::example::Example;
 use searchmill_models::training::fit::Fitted;
 use searchmill_models::training::recorded::Recording;
-use searchmill_models::training::rollouts::RolloutReader;
 use searchmill_models::training::scored::Judge;
 use searchmill_models::training::state::save_optimizer;
 use searchmill_schemas::RecordKind;
@@ -25,24 +25,11 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 /// Differences of log-probabilities above this are no rounding: the rollouts are of another model.
 const LARGEST_GAP: f64 = 0.01;
 
-/// Returns the inputs of reinforcement learning.
-pub(super) fn rollout_inputs(with_base: impl Fn(Ports) -> Ports) -> Ports {
-    let about = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
-    let ports = with_base(Ports::new().rows_in(ROLLOUTS, &[RecordKind::Trajectory], about));
-    more_inputs(ports, "The model from which the divergence is measured (`policy_loss.kl`).")
-}
+/// Kinds of the rows of preference training.
+pub(super) const PAIR_KINDS: [RecordKind; 2] = [RecordKind::Example, RecordKind::Pair];
 
-/// Returns the inputs of preference training.
-pub(super) fn pair_inputs(with_base: impl Fn(Ports) -> Ports) -> Ports {
-    let kinds = [RecordKind::Example, RecordKind::Pair];
-    let about = "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
-    let ports = with_base(Ports::new().rows_in(PAIRS, &kinds, about));
-    let about = "Held-out pairs, instead of a share of `pairs`.";
-    let ports = ports.input_of("eval", Accept::Rows(kinds.into()), Arity::Optional, about);
-    more_inputs(ports, "The model that the policy is tied to (default: `model`).")
-}
-
-fn more_inputs(ports: Ports, about_reference: &'static str) -> Ports {
+/// Adds the state and the reference model.
+pub(super) fn more_inputs(ports: Ports, about_reference: &'static str) -> Ports {
     state_input(ports).input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::AnyNumber, about_reference)
 }
 
@@ -56,12 +43,6 @@ pub(super) fn outputs(ports: Ports) -> Ports {
 }
 
 impl TrainParams {
-    /// Reads the rollouts to train on.
-    pub(super) fn read_rollouts(&self, inputs: &Inputs, config: &DecoderConfig) -> Result<Read, OperatorError> {
-        let (recording, advantage) = (self.recording(config), self.advantage_column.as_deref());
-        RolloutReader { recording, advantage }.read(inputs.rows(ROLLOUTS)?)
-    }
-
     pub(super) fn recording(&self, config: &DecoderConfig) -> Recording {
         Recording { vocabulary: config.vocab_size, max_length: self.max_length.min(config.max_position_embeddings) }
     }
@@ -76,7 +57,12 @@ pub(super) fn measure_reference(
     connected: Option<&Start>,
     compute: &Compute,
 ) -> Result<(), OperatorError> {
-    let Some(reference) = connected.or((params.method == Method::Dpo).then_some(start)) else { return Ok(()) };
+    let reference = match connected {
+        Some(reference) => reference,
+        None if params.method == Method::Dpo => start,
+        None => return Ok(()),
+    };
+    // Nothing is held out unless the params say so; a model is not loaded for that.
     if examples.is_empty() {
         return Ok(());
     }
@@ -89,10 +75,13 @@ pub(super) fn measure_reference(
             paired.reference = found.iter().map(|number| f64::from(*number)).sum();
         }
         if let Some(sampled) = &mut example.sampled {
-            let mut by_place = vec![0.0; example.tokens.len()];
-            let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
-            places.zip(found).for_each(|(place, found)| by_place[place] = found);
-            sampled.reference = Some(by_place);
+            let mut by_position = vec![0.0; example.tokens.len()];
+            // The first token is predicted by none, so it has no log-probability.
+            let learnt = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
+            for (position, number) in learnt.zip(found) {
+                by_position[position] = number;
+            }
+            sampled.reference = Some(by_position);
         }
     }
     Ok(())
@@ -106,19 +95,21 @@ pub(super) fn has_state(inputs: &Inputs) -> bool {
 /// Returns the state of the optimiser to start from, if one is connected.
 pub(super) fn optimizer_state(inputs: &Inputs) -> Result<Option<Vec<u8>>, OperatorError> {
     let Some(folder) = inputs.trees(STATE).first().copied() else { return Ok(None) };
-    let path = folder.path.join(OPTIMIZER);
-    let read = std::fs::read(&path).map_err(|error| {
-        OperatorError::data(format!("`{STATE}` has no readable `{OPTIMIZER}`: {error}"))
-            .with_help("connect the output `state` of a training: `grpo`, or `sft` with `optimizer_state: true`")
-    });
-    read.map(Some)
+    match std::fs::read(folder.path.join(OPTIMIZER)) {
+        Ok(state) => Ok(Some(state)),
+        Err(error) => Err(OperatorError::data(format!("`{STATE}` has no readable `{OPTIMIZER}`: {error}"))
+            .with_help("connect the output `state` of a training: `grpo`, or `sft` with `optimizer_state: true`")),
+    }
 }
 
 /// Writes the state of the optimiser, and warns if the model is not the one that sampled.
 pub(super) fn publish_state(fitted: &Fitted, outputs: &mut Outputs) -> Result<(), OperatorError> {
-    std::fs::write(outputs.tree(STATE)?.join(OPTIMIZER), save_optimizer(&fitted.optimizer)?)?;
-    let first = fitted.progressed.steps.first().and_then(|step| step.policy);
-    if let Some(gap) = first.map(|policy| policy.gap) {
+    let path = outputs.tree(STATE)?.join(OPTIMIZER);
+    std::fs::write(&path, save_optimizer(&fitted.optimizer)?).map_err(on_path(&path))?;
+    // Only before the first update of the weights is the model in training the one that sampled.
+    let first = fitted.progressed.steps.first();
+    if let Some(policy) = first.and_then(|step| step.policy) {
+        let gap = policy.gap;
         outputs.figure("first_logprob_gap", gap);
         if gap > LARGEST_GAP {
             outputs.summary(&format!(

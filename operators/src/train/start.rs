@@ -24,6 +24,7 @@ impl Start {
     pub(super) fn of(port: &str, inputs: &Inputs, context: &Context) -> Result<Self, OperatorError> {
         let trees = inputs.trees(port);
         let (folder, adapter) = ModelSource::default().folders(&trees, context)?;
+        // `[base, base]` is one model, as in the first round of a loop.
         if adapter.is_none() && trees.iter().any(|tree| tree.path != folder) {
             let message = format!("`{port}` names two different models, and no adapter");
             return Err(OperatorError::pipeline(message).with_help(
@@ -52,6 +53,7 @@ impl Start {
                 Err(OperatorError::pipeline(message)
                     .with_help("write `tuning: {lora: …}` as it was trained, or name a whole model (`merge: true`)"))
             }
+            // Its moments would be those of other numbers.
             (None, Tuning::Lora(_)) if has_state => {
                 let message = "`state` is the optimiser of an adapter, and `model` names no adapter: a new one begins";
                 Err(OperatorError::pipeline(message).with_help(format!(
@@ -66,9 +68,8 @@ impl Start {
 /// Reports a model that is an adapter alone, or more than a model and an adapter, as far as it is known before the run.
 /// `merges`: whether the training merges its adapter, so that its own model, in the next round of a loop, is whole.
 pub(super) fn issues(kinds: &[Option<&str>], merges: bool) -> Vec<ParamIssue> {
-    let issue = |message: String, help: &str| vec![ParamIssue::new("", message).with_help(help)];
     if kinds.len() > 2 {
-        return issue(format!("`model` names {} models", kinds.len()), NAME_BOTH);
+        return vec![ParamIssue::new("", format!("`model` names {} models", kinds.len())).with_help(NAME_BOTH)];
     }
     if kinds.iter().filter(|kind| **kind == Some(WHOLE)).count() < 2 {
         return lone_adapter(kinds);
@@ -79,5 +80,5 @@ pub(super) fn issues(kinds: &[Option<&str>], merges: bool) -> Vec<ParamIssue> {
     } else {
         "name one; of a node with a matrix, one variant (`student@layers=2`), or give this node the matrix too"
     };
-    issue("`model` names two whole models".to_owned(), help)
+    vec![ParamIssue::new("", "`model` names two whole models").with_help(help)]
 }

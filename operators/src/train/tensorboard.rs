@@ -10,6 +10,7 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use searchmill_engine::operator::OperatorError;
+use searchmill_models::on_path;
 
 /// Name of the file: TensorBoard reads those with `tfevents` in it.
 pub(super) const FILE: &str = "events.out.tfevents.0.searchmill";
@@ -40,7 +41,7 @@ pub(super) fn write(steps: &RecordBatch, path: &Path) -> Result<(), OperatorErro
             add_record(&mut file, &event(places.value(row) as u64, &summary(&tag, numbers.value(row) as f32)));
         }
     }
-    Ok(std::fs::write(path, file)?)
+    std::fs::write(path, file).map_err(on_path(path))
 }
 
 fn no_step() -> OperatorError {

@@ -37,6 +37,7 @@ impl Mask {
         let words = key.as_chunks::<4>().0;
         let key: [u32; 8] = std::array::from_fn(|word| u32::from_le_bytes(words[word]));
         let mut bits = vec![0; count.div_ceil(NUMBERS)];
+        // The cipher's blocks are numbered: a task starts at any of them, with any number of threads.
         bits.par_chunks_mut(TASK).enumerate().for_each(|(task, bits)| {
             Arch::new().dispatch(Part { key: &key, stream, first: (task * TASK) as u64, limit, bits });
         });
@@ -92,9 +93,9 @@ impl NullaryFnOnce for Part<'_> {
 
     #[inline(always)]
     fn call(self) {
-        for (place, bits) in self.bits.chunks_mut(LANES).enumerate() {
-            let words = blocks(self.key, self.stream, self.first + (place * LANES) as u64);
-            let drawn = kept(&words, self.limit);
+        for (index, bits) in self.bits.chunks_mut(LANES).enumerate() {
+            let words = blocks(self.key, self.stream, self.first + (index * LANES) as u64);
+            let drawn = at_least(&words, self.limit);
             bits.copy_from_slice(&drawn[..bits.len()]);
         }
     }
@@ -102,7 +103,7 @@ impl NullaryFnOnce for Part<'_> {
 
 /// Returns a byte for each block: a bit for each number that is at least `limit`.
 #[inline(always)]
-fn kept(words: &Blocks, limit: u64) -> [u8; LANES] {
+fn at_least(words: &Blocks, limit: u64) -> [u8; LANES] {
     let mut bits = [0; LANES];
     for (number, [low, high]) in words.as_chunks::<2>().0.iter().enumerate() {
         for ((bits, low), high) in bits.iter_mut().zip(low).zip(high) {
@@ -128,6 +129,7 @@ fn blocks(key: &[u32; 8], stream: u64, first: u64) -> Blocks {
     (start[12], start[13]) = (low, high);
     (start[14], start[15]) = ([stream as u32; LANES], [(stream >> 32) as u32; LANES]);
     let mut state = start;
+    // Four double rounds: columns, then diagonals.
     for _ in 0..4 {
         quarter::<0, 4, 8, 12>(&mut state);
         quarter::<1, 5, 9, 13>(&mut state);

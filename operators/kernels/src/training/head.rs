@@ -73,11 +73,13 @@ impl Head<'_> {
             let Slopes { log_probabilities: mut slopes, mut entropies } = self.predict(&logits, tokens, &mut slopes);
             // The gradient is linear in the slope, and that of a quotient is divided too.
             for slopes in [&mut slopes, &mut entropies] {
-                slopes.iter_mut().zip(part.temperatures).for_each(|(slope, temperature)| *slope /= temperature);
+                for (slope, temperature) in slopes.iter_mut().zip(part.temperatures) {
+                    *slope /= temperature;
+                }
             }
             let mut gradient = vec![0.0; logits.len()];
-            let given = logits.par_chunks(ROWS * vocabulary).zip(tokens.par_chunks(ROWS));
-            let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(given).zip(slopes.par_chunks(ROWS));
+            let inputs = logits.par_chunks(ROWS * vocabulary).zip(tokens.par_chunks(ROWS));
+            let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(inputs).zip(slopes.par_chunks(ROWS));
             blocks.for_each(|((out, (logits, tokens)), slopes)| {
                 loops::log_probabilities_backward(logits, tokens, slopes, out);
             });
@@ -85,6 +87,7 @@ impl Head<'_> {
             blocks.zip(entropies.par_chunks(ROWS)).for_each(|((out, logits), slopes)| {
                 loops::add_entropies_backward(logits, slopes, out);
             });
+            // Each row is in one part, so the parts of the gradient are concatenated.
             let first = of_rows.len();
             of_rows.resize(first + rows.len(), 0.0);
             let weight = View::new(self.weight, vocabulary, self.width);
@@ -103,6 +106,7 @@ impl Head<'_> {
     fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         let parts = self.rows.chunks(self.at_once * self.width).zip(self.tokens.chunks(self.at_once));
         parts.enumerate().map(|(number, (rows, tokens))| {
+            // There are as many temperatures as rows, or none.
             let first = (number * self.at_once).min(self.temperatures.len());
             let temperatures = &self.temperatures[first..(first + tokens.len()).min(self.temperatures.len())];
             Part { rows, tokens, temperatures }
@@ -124,23 +128,21 @@ impl Head<'_> {
     fn predict<T>(&self, logits: &[f32], tokens: &[u32], take: &mut impl FnMut(Predictions<'_>) -> T) -> T {
         let mut log_probabilities = vec![0.0; tokens.len()];
         let mut best = vec![0_u32; tokens.len()];
-        let given = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
+        let inputs = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
         let wanted = log_probabilities.par_chunks_mut(ROWS).zip(best.par_chunks_mut(ROWS));
-        wanted.zip(given).for_each(|((log_probabilities, best), (logits, tokens))| {
+        wanted.zip(inputs).for_each(|((log_probabilities, best), (logits, tokens))| {
             loops::log_probabilities(logits, tokens, log_probabilities);
             loops::highest(logits, best);
         });
-        let entropies = if self.entropies { self.entropies_of(logits, tokens, &log_probabilities) } else { Vec::new() };
+        let mut entropies = Vec::new();
+        if self.entropies {
+            entropies.resize(tokens.len(), 0.0);
+            let inputs = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
+            let inputs = inputs.zip(log_probabilities.par_chunks(ROWS));
+            entropies.par_chunks_mut(ROWS).zip(inputs).for_each(|(out, ((logits, tokens), log_probabilities))| {
+                loops::entropies(logits, tokens, log_probabilities, out);
+            });
+        }
         take(Predictions { log_probabilities: &log_probabilities, best: &best, entropies: &entropies })
-    }
-
-    fn entropies_of(&self, logits: &[f32], tokens: &[u32], log_probabilities: &[f32]) -> Vec<f32> {
-        let mut entropies = vec![0.0; tokens.len()];
-        let given = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
-        let given = given.zip(log_probabilities.par_chunks(ROWS));
-        entropies.par_chunks_mut(ROWS).zip(given).for_each(|(out, ((logits, tokens), log_probabilities))| {
-            loops::entropies(logits, tokens, log_probabilities, out);
-        });
-        entropies
     }
 }

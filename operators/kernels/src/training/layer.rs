@@ -97,58 +97,45 @@ impl Layer<'_> {
         let inner = silu_product(&gate, &up);
         let mut out = middle.clone();
         maps[DOWN].forward_onto(&inner, &mut out, true);
-        let kept = Activations { input, normed, unnormed, queries, keys, values, heard, middle, fed, gate, up, inner };
-        (out, kept)
+        let activations =
+            Activations { input, normed, unnormed, queries, keys, values, heard, middle, fed, gate, up, inner };
+        (out, activations)
     }
 
     /// Returns the gradient of the layer's input, given that of its output. Adds those of its weights to `sums`.
     pub fn backward(
         &self,
-        kept: &Activations,
+        activations: &Activations,
         place: Place<'_>,
         mut gradient: Vec<f32>,
         sums: &mut LayerGradients,
     ) -> Vec<f32> {
-        let of_fed = self.feed_backward(kept, &gradient, &mut sums.maps);
-        add(&mut gradient, &norm_backward(&kept.middle, self.feed_norm, self.sizes.eps, &of_fed, &mut sums.feed_norm));
-        let of_normed = self.attend_backward(kept, place, &gradient, sums);
-        let of_input = norm_backward(&kept.input, self.input_norm, self.sizes.eps, &of_normed, &mut sums.input_norm);
-        add(&mut gradient, &of_input);
-        gradient
-    }
-
-    fn feed_backward(&self, kept: &Activations, gradient: &[f32], sums: &mut [MapGradients; MAPS]) -> Vec<f32> {
-        let mut of_inner = vec![0.0; kept.inner.len()];
-        self.maps[DOWN].backward(&kept.inner, gradient, (&mut of_inner, false), &mut sums[DOWN]);
-        let (of_gate, of_up) = silu_product_backward(&kept.gate, &kept.up, &of_inner);
-        let mut of_fed = vec![0.0; kept.fed.len()];
-        self.maps[GATE].backward(&kept.fed, &of_gate, (&mut of_fed, false), &mut sums[GATE]);
-        self.maps[UP].backward(&kept.fed, &of_up, (&mut of_fed, true), &mut sums[UP]);
-        of_fed
-    }
-
-    fn attend_backward(
-        &self,
-        kept: &Activations,
-        place: Place<'_>,
-        gradient: &[f32],
-        sums: &mut LayerGradients,
-    ) -> Vec<f32> {
-        let mut of_heard = vec![0.0; kept.heard.len()];
-        self.maps[OUTPUT].backward(&kept.heard, gradient, (&mut of_heard, false), &mut sums.maps[OUTPUT]);
+        let eps = self.sizes.eps;
+        // The feed-forward network. The gradient of its output is also that of the sum before it.
+        let mut of_inner = vec![0.0; activations.inner.len()];
+        self.maps[DOWN].backward(&activations.inner, &gradient, &mut of_inner, false, &mut sums.maps[DOWN]);
+        let (of_gate, of_up) = silu_product_backward(&activations.gate, &activations.up, &of_inner);
+        let mut of_fed = vec![0.0; activations.fed.len()];
+        self.maps[GATE].backward(&activations.fed, &of_gate, &mut of_fed, false, &mut sums.maps[GATE]);
+        self.maps[UP].backward(&activations.fed, &of_up, &mut of_fed, true, &mut sums.maps[UP]);
+        add(&mut gradient, &norm_backward(&activations.middle, self.feed_norm, eps, &of_fed, &mut sums.feed_norm));
+        // Attention, likewise.
+        let mut of_heard = vec![0.0; activations.heard.len()];
+        self.maps[OUTPUT].backward(&activations.heard, &gradient, &mut of_heard, false, &mut sums.maps[OUTPUT]);
         let [of_queries, of_keys, of_values] =
-            place.attention.backward(&kept.queries, &kept.keys, &kept.values, &of_heard);
+            place.attention.backward(&activations.queries, &activations.keys, &activations.values, &of_heard);
         let mut of_queries = rotate(&of_queries, self.sizes.queries, place.turns, true);
         let mut of_keys = rotate(&of_keys, self.sizes.keys, place.turns, true);
-        if let (Some((norm_queries, norm_keys)), Some((queries, keys))) = (self.head_norms, &kept.unnormed) {
-            let eps = self.sizes.eps;
+        if let (Some((norm_queries, norm_keys)), Some((queries, keys))) = (self.head_norms, &activations.unnormed) {
             of_queries = norm_backward(queries, norm_queries, eps, &of_queries, &mut sums.query_norm);
             of_keys = norm_backward(keys, norm_keys, eps, &of_keys, &mut sums.key_norm);
         }
-        let mut of_normed = vec![0.0; kept.normed.len()];
-        for (map, gradient, keep) in [(QUERY, of_queries, false), (KEY, of_keys, true), (VALUE, of_values, true)] {
-            self.maps[map].backward(&kept.normed, &gradient, (&mut of_normed, keep), &mut sums.maps[map]);
+        let mut of_normed = vec![0.0; activations.normed.len()];
+        // The first one writes, the others add: the same order in every run.
+        for (map, gradient, adds) in [(QUERY, of_queries, false), (KEY, of_keys, true), (VALUE, of_values, true)] {
+            self.maps[map].backward(&activations.normed, &gradient, &mut of_normed, adds, &mut sums.maps[map]);
         }
-        of_normed
+        add(&mut gradient, &norm_backward(&activations.input, self.input_norm, eps, &of_normed, &mut sums.input_norm));
+        gradient
     }
 }

@@ -43,15 +43,16 @@ pub struct MapGradients {
     pub b: Vec<f32>,
 }
 
-/// Computes `out = scale · left × right`, or adds it to `out` if `keep`.
-pub(super) fn product(out: &mut [f32], left: &[f32], right: View<'_>, scale: f32, keep: bool) {
-    let (inputs, outputs) = (right.rows(), right.columns());
+/// Computes `out = scale · left × right`, or adds it to `out` if `adds`.
+pub(super) fn product(out: &mut [f32], left: &[f32], right: View<'_>, scale: f32, adds: bool) {
+    let (inputs, outputs) = (right.rows, right.columns);
+    // Chunks of no size are an error.
     if out.is_empty() || inputs == 0 {
         return;
     }
     out.par_chunks_mut(TOKENS * outputs).zip(left.par_chunks(TOKENS * inputs)).for_each(|(out, left)| {
         let left = View::new(left, left.len() / inputs, inputs);
-        multiply(out, (outputs, 0), &left, &right, scale, keep);
+        multiply(out, outputs, &left, &right, scale, adds);
     });
 }
 
@@ -63,8 +64,8 @@ pub(super) fn accumulate(sum: &mut [f32], left: &[f32], right: &[f32], inputs: u
     let (outputs, tokens) = (sum.len() / inputs, right.len() / inputs);
     let right = View::new(right, tokens, inputs);
     sum.par_chunks_mut(OUTPUTS * inputs).enumerate().for_each(|(number, sum)| {
-        let part = View::strided(left, number * OUTPUTS, (tokens, sum.len() / inputs), outputs);
-        multiply(sum, (inputs, 0), &part.transposed(), &right, scale, true);
+        let part = View::strided(&left[number * OUTPUTS..], tokens, sum.len() / inputs, outputs);
+        multiply(sum, inputs, &part.transposed(), &right, scale, true);
     });
 }
 
@@ -74,7 +75,7 @@ impl LowRank<'_> {
     }
 
     /// Returns the inputs after dropout.
-    fn kept<'x>(&self, rows: &'x [f32]) -> std::borrow::Cow<'x, [f32]> {
+    fn after_dropout<'x>(&self, rows: &'x [f32]) -> std::borrow::Cow<'x, [f32]> {
         match &self.mask {
             None => rows.into(),
             Some(mask) => mask.times(rows).into(),
@@ -82,10 +83,10 @@ impl LowRank<'_> {
     }
 
     /// Returns tokens × rank.
-    fn narrow(&self, kept: &[f32], inputs: usize) -> Vec<f32> {
+    fn narrow(&self, rows: &[f32], inputs: usize) -> Vec<f32> {
         let rank = self.rank(inputs);
-        let mut narrow = vec![0.0; kept.len() / inputs * rank];
-        product(&mut narrow, kept, View::new(self.a, rank, inputs).transposed(), 1.0, false);
+        let mut narrow = vec![0.0; rows.len() / inputs * rank];
+        product(&mut narrow, rows, View::new(self.a, rank, inputs).transposed(), 1.0, false);
         narrow
     }
 }
@@ -102,63 +103,59 @@ impl Map<'_> {
         out
     }
 
-    /// Like [`Self::forward`], into `out`; adds to it if `keep`.
-    pub(super) fn forward_onto(&self, rows: &[f32], out: &mut [f32], keep: bool) {
+    /// Like [`Self::forward`], into `out`; adds to it if `adds`.
+    pub(super) fn forward_onto(&self, rows: &[f32], out: &mut [f32], adds: bool) {
         let outputs = self.outputs();
-        product(out, rows, View::new(self.weight, outputs, self.inputs).transposed(), 1.0, keep);
+        product(out, rows, View::new(self.weight, outputs, self.inputs).transposed(), 1.0, adds);
         if let Some(bias) = self.bias {
             out.par_chunks_mut(TOKENS * outputs).for_each(|out| {
-                out.chunks_exact_mut(outputs).for_each(|row| add(row, bias));
+                for row in out.chunks_exact_mut(outputs) {
+                    add(row, bias);
+                }
             });
         }
         if let Some(low) = &self.low_rank {
-            let narrow = low.narrow(&low.kept(rows), self.inputs);
+            let narrow = low.narrow(&low.after_dropout(rows), self.inputs);
             product(out, &narrow, View::new(low.b, outputs, low.rank(self.inputs)).transposed(), low.scale, true);
         }
     }
 
-    /// Writes the gradient of `rows` to `of_rows` (adds it if `keep`), given that of the outputs. Adds those of the map's
+    /// Writes the gradient of `rows` to `of_rows` (adds it if `adds`), given that of the outputs. Adds those of the map's
     /// weights to `sums`.
     pub(super) fn backward(
         &self,
         rows: &[f32],
         gradient: &[f32],
-        (of_rows, keep): (&mut [f32], bool),
+        of_rows: &mut [f32],
+        adds: bool,
         sums: &mut MapGradients,
     ) {
         let outputs = self.outputs();
-        let MapGradients { weight, bias, a, b } = sums;
+        let MapGradients { weight, bias, a: of_a, b: of_b } = sums;
+        // Independent of each other, so that small batches use all threads.
         rayon::join(
-            || product(of_rows, gradient, View::new(self.weight, outputs, self.inputs), 1.0, keep),
+            || product(of_rows, gradient, View::new(self.weight, outputs, self.inputs), 1.0, adds),
             || accumulate(weight, gradient, rows, self.inputs, 1.0),
         );
+        // On one thread, row by row: the order of the additions is fixed.
         if !bias.is_empty() {
-            gradient.chunks_exact(outputs).for_each(|row| add(bias, row));
+            for row in gradient.chunks_exact(outputs) {
+                add(bias, row);
+            }
         }
-        if let Some(low) = &self.low_rank {
-            self.backward_low(low, rows, gradient, of_rows, (a, b));
-        }
-    }
-
-    fn backward_low(
-        &self,
-        low: &LowRank<'_>,
-        rows: &[f32],
-        gradient: &[f32],
-        of_rows: &mut [f32],
-        (of_a, of_b): (&mut [f32], &mut [f32]),
-    ) {
-        let (outputs, rank) = (self.outputs(), low.rank(self.inputs));
-        let kept = low.kept(rows);
-        let narrow = low.narrow(&kept, self.inputs);
+        let Some(low) = &self.low_rank else { return };
+        let rank = low.rank(self.inputs);
+        // Computed again: kept from the forward pass, they would take memory in every layer.
+        let dropped = low.after_dropout(rows);
+        let narrow = low.narrow(&dropped, self.inputs);
         accumulate(of_b, gradient, &narrow, rank, low.scale);
         let mut of_narrow = vec![0.0; narrow.len()];
         product(&mut of_narrow, gradient, View::new(low.b, outputs, rank), low.scale, false);
-        accumulate(of_a, &of_narrow, &kept, self.inputs, 1.0);
+        accumulate(of_a, &of_narrow, &dropped, self.inputs, 1.0);
         let back = View::new(low.a, rank, self.inputs);
         let Some(mask) = &low.mask else { return product(of_rows, &of_narrow, back, 1.0, true) };
-        let mut of_kept = vec![0.0; rows.len()];
-        product(&mut of_kept, &of_narrow, back, 1.0, false);
-        mask.add_times(of_rows, of_kept);
+        let mut of_dropped = vec![0.0; rows.len()];
+        product(&mut of_dropped, &of_narrow, back, 1.0, false);
+        mask.add_times(of_rows, of_dropped);
     }
 }

@@ -14,8 +14,10 @@ pub use linear::{LowRank, Map, MapGradients};
 pub use rows::{norm, norm_backward};
 
 /// Adds `more` to `numbers`, element by element.
-fn add(numbers: &mut [f32], more: &[f32]) {
-    numbers.iter_mut().zip(more).for_each(|(number, more)| *number += more);
+pub fn add(numbers: &mut [f32], more: &[f32]) {
+    for (number, more) in numbers.iter_mut().zip(more) {
+        *number += more;
+    }
 }
 
 #[cfg(test)]

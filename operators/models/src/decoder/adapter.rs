@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{DecoderConfig, layer_name};
 use super::weights;
+use crate::files::broken;
 
 pub(crate) const CONFIG: &str = "adapter_config.json";
 pub(crate) const WEIGHTS: &str = "adapter_model.safetensors";
@@ -37,6 +38,7 @@ pub struct AdapterConfig {
 impl AdapterConfig {
     /// Creates the configuration of a new adapter of these modules (`q_proj`, …).
     pub fn new(rank: usize, alpha: f64, dropout: f64, targets: &[&str]) -> Self {
+        // What PEFT and vLLM expect to be there.
         let rest = [
             ("bias", serde_json::json!("none")),
             ("task_type", serde_json::json!("CAUSAL_LM")),
@@ -58,22 +60,28 @@ impl AdapterConfig {
 
     /// Returns the factor of the adapter's product.
     pub fn scale(&self) -> f64 {
+        // An adapter of rank 0 is reported with its tensors.
         let rank = self.r.max(1) as f64;
         self.lora_alpha / if self.use_rslora { rank.sqrt() } else { rank }
     }
 
     /// Returns a feature of the adapter that is not supported, if any.
     fn unknown(&self) -> Option<String> {
-        let said = |name: &str| self.rest.get(name).filter(|value| !is_nothing(value));
         if self.peft_type != "LORA" {
             return Some(format!("the adapter is of type {}, not LORA", self.peft_type));
         }
-        let unsupported =
-            ["use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication"];
-        let unsupported =
-            unsupported.into_iter().find(|name| said(name).is_some()).map(|name| format!("`{name}` is not supported"));
-        let bias = said("bias").filter(|bias| *bias != "none").map(|bias| format!("the bias {bias} is not supported"));
-        unsupported.or(bias)
+        for name in
+            ["use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication"]
+        {
+            // PEFT writes all settings, those that are off with an empty value.
+            if self.rest.get(name).is_some_and(|value| !is_nothing(value)) {
+                return Some(format!("`{name}` is not supported"));
+            }
+        }
+        match self.rest.get("bias") {
+            Some(bias) if !is_nothing(bias) && bias != "none" => Some(format!("the bias {bias} is not supported")),
+            _ => None,
+        }
     }
 }
 
@@ -106,23 +114,22 @@ impl Adapter {
     /// When a file is missing or broken, or the adapter does not fit the model. The message names file and tensor.
     pub fn load(folder: &Path, model: &DecoderConfig, device: &Device, dtype: DType) -> Result<Self, OperatorError> {
         let (path, file) = (folder.join(CONFIG), folder.join(WEIGHTS));
-        let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
-        let text = std::fs::read(&path).map_err(|error| broken(error.to_string()))?;
-        let config: AdapterConfig = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        let text = std::fs::read(&path).map_err(|error| broken(&path, error))?;
+        let config: AdapterConfig = serde_json::from_slice(&text).map_err(|error| broken(&path, error))?;
         if let Some(problem) = config.unknown() {
-            return Err(broken(problem).with_help("merge the adapter into its model and use the merged model"));
+            return Err(broken(&path, problem).with_help("merge the adapter into its model and use the merged model"));
         }
         let tensors = weights::read_file(&file, device, dtype)?;
-        Self { config, modules: BTreeMap::new() }.filled(tensors, model, &file.display().to_string())
+        Self { config, modules: BTreeMap::new() }.filled(tensors, model, &file)
     }
 
+    /// Takes the tensors of all modules. An adapter need not have all modules, but both tensors of each.
     fn filled(
         mut self,
         mut tensors: weights::Tensors,
         model: &DecoderConfig,
-        file: &str,
+        file: &Path,
     ) -> Result<Self, OperatorError> {
-        let wrong = |problem: String| OperatorError::data(format!("{file}: {problem}"));
         for layer in 0..model.num_hidden_layers {
             for (name, outputs, inputs) in model.projections() {
                 let module = layer_name(layer, name);
@@ -130,23 +137,23 @@ impl Adapter {
                 let (a, b) = match (tensors.remove(&first), tensors.remove(&second)) {
                     (None, None) => continue,
                     (Some(a), Some(b)) => (a, b),
-                    (None, _) => return Err(wrong(format!("missing tensor `{first}`"))),
-                    (_, None) => return Err(wrong(format!("missing tensor `{second}`"))),
+                    (None, _) => return Err(broken(file, format!("missing tensor `{first}`"))),
+                    (_, None) => return Err(broken(file, format!("missing tensor `{second}`"))),
                 };
                 for (name, tensor, shape) in
                     [(first, &a, [self.config.r, inputs]), (second, &b, [outputs, self.config.r])]
                 {
                     if tensor.dims() != shape {
-                        return Err(wrong(format!("`{name}` has the shape {:?}, not {shape:?}", tensor.dims()))
-                            .with_help("use the model that the adapter was trained for"));
+                        let problem = format!("`{name}` has the shape {:?}, not {shape:?}", tensor.dims());
+                        return Err(broken(file, problem).with_help("use the model that the adapter was trained for"));
                     }
                 }
                 self.modules.insert(module, (a, b));
             }
         }
         match tensors.keys().next() {
-            Some(extra) => Err(wrong(format!("unexpected tensor `{extra}`: the model has no such module"))),
-            None if self.modules.is_empty() => Err(wrong("no adapter weights".to_owned())),
+            Some(extra) => Err(broken(file, format!("unexpected tensor `{extra}`: the model has no such module"))),
+            None if self.modules.is_empty() => Err(broken(file, "no adapter weights")),
             None => Ok(self),
         }
     }

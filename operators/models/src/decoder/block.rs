@@ -30,27 +30,24 @@ pub struct Block {
 impl Block {
     /// Takes the checked tensors of a layer out of `tensors`.
     pub(super) fn new(config: &DecoderConfig, number: usize, tensors: &mut Tensors) -> Result<Self> {
-        let mut take = |name: &str| {
-            let name = layer_name(number, name);
-            tensors.remove(&name).ok_or_else(|| candle_core::Error::Msg(format!("missing tensor `{name}`")))
-        };
-        let head_norms = if config.query_key_norm() {
-            Some((take("self_attn.q_norm.weight")?, take("self_attn.k_norm.weight")?))
-        } else {
-            None
-        };
+        let mut head_norms = None;
+        // Only Qwen3 has them.
+        if config.query_key_norm() {
+            let queries = take(tensors, number, "self_attn.q_norm.weight")?;
+            head_norms = Some((queries, take(tensors, number, "self_attn.k_norm.weight")?));
+        }
+        let mut maps = Vec::new();
+        for (name, ..) in config.projections() {
+            let weight = take(tensors, number, &format!("{name}.weight"))?;
+            // Whether there must be one is checked before.
+            let bias = tensors.remove(&layer_name(number, &format!("{name}.bias")));
+            maps.push(Linear { weight, bias, adapter: None });
+        }
         Ok(Self {
-            input_norm: take("input_layernorm.weight")?,
-            feed_norm: take("post_attention_layernorm.weight")?,
+            input_norm: take(tensors, number, "input_layernorm.weight")?,
+            feed_norm: take(tensors, number, "post_attention_layernorm.weight")?,
             head_norms,
-            maps: config
-                .projections()
-                .into_iter()
-                .map(|(name, ..)| {
-                    let (weight, bias) = (take(&format!("{name}.weight"))?, take(&format!("{name}.bias")).ok());
-                    Ok(Linear { weight, bias, adapter: None })
-                })
-                .collect::<Result<_>>()?,
+            maps,
             heads: config.num_attention_heads,
             shared: config.key_value_heads(),
             size: config.head_dimensions(),
@@ -60,6 +57,7 @@ impl Block {
 
     /// Computes the layer's output (rows × columns × dimensions, like the input).
     pub(crate) fn forward(&self, hidden: &Tensor, layout: &Layout, angles: &Angles) -> Result<Tensor> {
+        // As a matrix of tokens: only attention needs to know rows.
         let (rows, columns, width) = hidden.dims3()?;
         let hidden = hidden.reshape((rows * columns, width))?;
         let attended = self.attend(&ops::rms_norm(&hidden, &self.input_norm, self.eps)?, layout, angles)?;
@@ -70,11 +68,12 @@ impl Block {
 
     fn attend(&self, tokens: &Tensor, layout: &Layout, angles: &Angles) -> Result<Tensor> {
         let dropout = layout.dropout.as_ref();
-        let split = |map: usize, heads: usize| {
-            self.maps[map].forward(tokens, dropout)?.reshape((layout.rows, layout.columns, heads, self.size))
-        };
-        let (mut queries, mut keys) = (split(QUERY, self.heads)?, split(KEY, self.shared)?);
-        let values = split(VALUE, self.shared)?;
+        let (rows, columns, size) = (layout.rows, layout.columns, self.size);
+        let queries = self.maps[QUERY].forward(tokens, dropout)?;
+        let mut queries = queries.reshape((rows, columns, self.heads, size))?;
+        let keys = self.maps[KEY].forward(tokens, dropout)?;
+        let mut keys = keys.reshape((rows, columns, self.shared, size))?;
+        let values = self.maps[VALUE].forward(tokens, dropout)?.reshape((rows, columns, self.shared, size))?;
         if let Some((of_queries, of_keys)) = &self.head_norms {
             queries = ops::rms_norm(&queries, of_queries, self.eps)?;
             keys = ops::rms_norm(&keys, of_keys, self.eps)?;
@@ -91,12 +90,21 @@ impl Block {
     }
 
     /// Returns the weights of the norms by their names within the layer.
-    pub(super) fn norms(&self) -> impl Iterator<Item = (&'static str, &Tensor)> {
-        let of_heads = self.head_norms.iter();
-        let of_heads = of_heads
-            .flat_map(|(queries, keys)| [("self_attn.q_norm.weight", queries), ("self_attn.k_norm.weight", keys)]);
-        let of_layer =
-            [("input_layernorm.weight", &self.input_norm), ("post_attention_layernorm.weight", &self.feed_norm)];
-        of_layer.into_iter().chain(of_heads)
+    pub(super) fn norms(&self) -> Vec<(&'static str, &Tensor)> {
+        let mut norms =
+            vec![("input_layernorm.weight", &self.input_norm), ("post_attention_layernorm.weight", &self.feed_norm)];
+        if let Some((queries, keys)) = &self.head_norms {
+            norms.extend([("self_attn.q_norm.weight", queries), ("self_attn.k_norm.weight", keys)]);
+        }
+        norms
+    }
+}
+
+/// Takes a tensor of a layer.
+fn take(tensors: &mut Tensors, layer: usize, name: &str) -> Result<Tensor> {
+    let name = layer_name(layer, name);
+    match tensors.remove(&name) {
+        Some(tensor) => Ok(tensor),
+        None => candle_core::bail!("missing tensor `{name}`"),
     }
 }

@@ -123,6 +123,7 @@ impl DecoderConfig {
             OperatorError::data(format!("{file}: {error}"))
                 .with_help("the model must be a decoder of the Qwen2, Qwen2.5, Qwen3 or Llama family")
         })?;
+        // Models in the wild have inconsistent files; found here, the message names the field.
         config.check().map_err(|problem| OperatorError::data(format!("{file}: {problem}")))?;
         Ok(config)
     }
@@ -142,25 +143,26 @@ impl DecoderConfig {
         if self.hidden_act != "silu" {
             return Err(format!("the activation `{}` is not supported (`silu`)", self.hidden_act));
         }
+        // Rejected rather than ignored: the model would see what it was not trained with.
         if self.use_sliding_window {
             return Err("attention over a sliding window (use_sliding_window) is not supported".to_owned());
         }
-        self.check_heads()?;
-        self.rope().map_or(Ok(()), RopeScaling::check)
-    }
-
-    fn check_heads(&self) -> Result<(), String> {
         let (heads, shared) = (self.num_attention_heads, self.key_value_heads());
         if !heads.is_multiple_of(shared) {
             return Err(format!("{shared} key-value heads do not divide {heads} attention heads"));
         }
+        // A head's size is its own setting in newer families; else it is the heads' share of the dimensions.
         if self.head_dim.is_none() && !self.hidden_size.is_multiple_of(heads) {
             return Err(format!("{heads} attention heads do not divide {} dimensions", self.hidden_size));
         }
+        // Each half of a head is one coordinate of the rotated pairs.
         if !self.head_dimensions().is_multiple_of(2) {
             return Err(format!("rotary positions need an even head_dim, not {}", self.head_dimensions()));
         }
-        Ok(())
+        match self.rope() {
+            Some(scaling) => scaling.check(),
+            None => Ok(()),
+        }
     }
 
     /// Returns the number of key/value heads.
@@ -175,6 +177,7 @@ impl DecoderConfig {
 
     /// Returns the base of the rotary frequencies.
     pub fn rope_theta(&self) -> f64 {
+        // transformers 5 writes it there.
         let newer = self.rope_parameters.as_ref().and_then(|rope| rope.rope_theta);
         newer.or(self.rope_theta).unwrap_or(10_000.0)
     }
@@ -203,31 +206,25 @@ impl DecoderConfig {
     /// Returns names and shapes of all weights, in the order of the network.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, self.hidden_size])];
+        let (hidden, head) = (self.hidden_size, self.head_dimensions());
         for layer in 0..self.num_hidden_layers {
-            let layer = self.layer_tensors().into_iter().map(|(name, shape)| (layer_name(layer, &name), shape));
-            all.extend(layer);
+            all.push((layer_name(layer, "input_layernorm.weight"), vec![hidden]));
+            for (name, outputs, inputs) in self.projections() {
+                all.push((layer_name(layer, &format!("{name}.weight")), vec![outputs, inputs]));
+                if self.has_bias(name) {
+                    all.push((layer_name(layer, &format!("{name}.bias")), vec![outputs]));
+                }
+            }
+            if self.query_key_norm() {
+                all.push((layer_name(layer, "self_attn.q_norm.weight"), vec![head]));
+                all.push((layer_name(layer, "self_attn.k_norm.weight"), vec![head]));
+            }
+            all.push((layer_name(layer, "post_attention_layernorm.weight"), vec![hidden]));
         }
         all.push(("model.norm.weight".to_owned(), vec![self.hidden_size]));
         if !self.tie_word_embeddings {
             all.push(("lm_head.weight".to_owned(), vec![self.vocab_size, self.hidden_size]));
         }
-        all
-    }
-
-    /// Returns names (within the layer) and shapes of a layer's weights.
-    fn layer_tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let (hidden, head) = (self.hidden_size, self.head_dimensions());
-        let mut all = vec![("input_layernorm.weight".to_owned(), vec![hidden])];
-        for (name, outputs, inputs) in self.projections() {
-            all.push((format!("{name}.weight"), vec![outputs, inputs]));
-            if self.has_bias(name) {
-                all.push((format!("{name}.bias"), vec![outputs]));
-            }
-        }
-        if self.query_key_norm() {
-            all.extend(["q_norm", "k_norm"].map(|name| (format!("self_attn.{name}.weight"), vec![head])));
-        }
-        all.push(("post_attention_layernorm.weight".to_owned(), vec![hidden]));
         all
     }
 

@@ -38,6 +38,7 @@ impl Layout {
         for row in segments.chunks(columns.max(1)) {
             let mut start = 0;
             for (at, segment) in row.iter().enumerate() {
+                // Padding sees only itself: a softmax over nothing would be no number.
                 if *segment == 0 || at > 0 && row[at - 1] != *segment {
                     start = at as u32;
                 }
@@ -52,14 +53,16 @@ impl Layout {
     /// Returns start and end of the ranges that the tokens see, rows × columns each, on a device (always the same one).
     pub(super) fn seen(&self, device: &Device) -> Result<&(Tensor, Tensor)> {
         if self.seen.get().is_none() {
-            let table = |of: fn(&Span) -> u32| {
-                let numbers: Vec<u32> = self.spans.iter().map(of).collect();
-                Tensor::from_vec(numbers, (self.rows, self.columns), device)
-            };
+            let shape = (self.rows, self.columns);
+            let (starts, ends) = self.spans.iter().map(|span| (span.start, span.end)).unzip();
+            let (starts, ends) = (Tensor::from_vec(starts, shape, device)?, Tensor::from_vec(ends, shape, device)?);
             // Another thread may have set equal tables first.
-            drop(self.seen.set((table(|span| span.start)?, table(|span| span.end)?)));
+            drop(self.seen.set((starts, ends)));
         }
-        self.seen.get().ok_or_else(|| candle_core::Error::Msg("the spans are gone".to_owned()))
+        match self.seen.get() {
+            Some(seen) => Ok(seen),
+            None => candle_core::bail!("the spans are gone"),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 
 use super::dropout::Dropout;
-use super::precomputed::Made;
+use super::precomputed::Precomputed;
 
 /// `x · weightᵀ + bias`, plus a low-rank adapter.
 #[derive(Clone)]
@@ -31,6 +31,7 @@ pub struct LowRank {
 impl Linear {
     /// Computes rows × inputs to rows × outputs. `dropout` is set only in training.
     pub fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
+        // Weights of a full training are f32, and the rows may be bf16.
         let mut out = product(rows, &self.weight)?;
         if let Some(bias) = &self.bias {
             out = out.broadcast_add(&bias.to_dtype(out.dtype())?)?;
@@ -61,14 +62,14 @@ pub fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
     if weight.track_op() || !rows.track_op() {
         return rows.matmul(&weight.t()?);
     }
-    let out = Made::new(rows.detach().matmul(&weight.t()?)?);
+    let out = Precomputed::new(rows.detach().matmul(&weight.t()?)?);
     rows.apply_op1(Frozen { weight, out })
 }
 
 /// A product with a frozen weight, whose result has been computed.
 struct Frozen {
     weight: Tensor,
-    out: Made,
+    out: Precomputed,
 }
 
 impl CustomOp1 for Frozen {
@@ -92,11 +93,11 @@ impl CustomOp1 for Frozen {
 impl LowRank {
     /// Computes in the precision of the rows, also for an f32 adapter on a bf16 model; the gradients of the adapter are f32.
     fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
-        let mut kept = rows.clone();
-        if let Some(dropout) = dropout.filter(|_| self.dropout > 0.0) {
-            kept = dropout.apply(&kept, self.dropout, self.number)?;
-        }
-        let of = |part: &Tensor| part.to_dtype(rows.dtype())?.t();
-        kept.matmul(&of(&self.a)?)?.matmul(&of(&self.b)?)? * self.scale
+        let (a, b) = (self.a.to_dtype(rows.dtype())?.t()?, self.b.to_dtype(rows.dtype())?.t()?);
+        let narrow = match dropout {
+            Some(dropout) if self.dropout > 0.0 => dropout.apply(rows, self.dropout, self.number)?.matmul(&a)?,
+            _ => rows.matmul(&a)?,
+        };
+        narrow.matmul(&b)? * self.scale
     }
 }

@@ -31,6 +31,8 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result as Computed, Tensor};
 use searchmill_engine::operator::OperatorError;
 
+use crate::files::on_path;
+
 pub use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
 pub(crate) use adapter::{CONFIG as ADAPTER_CONFIG, WEIGHTS as ADAPTER_WEIGHTS};
 pub use block::Block;
@@ -83,7 +85,6 @@ impl MemoryNeed {
         if self.total() <= available {
             return Ok(());
         }
-        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let message = format!(
             "the model needs {} MiB (weights {}, keys and values {}, work space {}), but {} MiB are available",
             mib(self.total()),
@@ -94,6 +95,11 @@ impl MemoryNeed {
         );
         Err(OperatorError::machine(message).with_help("use a smaller model, fewer rows, or a shorter context"))
     }
+}
+
+/// Returns the MiB that bytes take, rounded up.
+pub(crate) fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 /// Returns the error of a failed computation.
@@ -108,8 +114,7 @@ impl Decoder {
     /// When it is missing, or its decoder is not supported.
     pub fn read_config(folder: &Path) -> Result<DecoderConfig, OperatorError> {
         let path = folder.join("config.json");
-        let text =
-            std::fs::read(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
+        let text = std::fs::read(&path).map_err(on_path(&path))?;
         DecoderConfig::parse(&text, &path.display().to_string())
     }
 
@@ -131,20 +136,22 @@ impl Decoder {
         Self::from_checked(config, tensors, "the weights")
     }
 
-    /// Like [`Self::from_weights`]; `place` is the origin of the tensors, for messages.
+    /// Like [`Self::from_weights`]; `origin` says in messages where the tensors come from.
     ///
     /// # Errors
     /// When a tensor is missing, unexpected, or of the wrong shape.
-    pub(crate) fn from_checked(config: DecoderConfig, tensors: Tensors, place: &str) -> Result<Self, OperatorError> {
-        let mut tensors = weights::checked(&config, tensors, place)?;
-        let mut take = |name: &str| tensors.remove(name);
-        let missing = || OperatorError::engine("a checked tensor is missing");
-        let embedding = take("model.embed_tokens.weight").ok_or_else(missing)?;
-        let norm = take("model.norm.weight").ok_or_else(missing)?;
-        let head = take("lm_head.weight");
-        let layers = 0..config.num_hidden_layers;
-        let blocks =
-            layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
+    pub(crate) fn from_checked(config: DecoderConfig, tensors: Tensors, origin: &str) -> Result<Self, OperatorError> {
+        // Checked first, so that the messages name the tensors as the files do.
+        let mut tensors = weights::checked(&config, tensors, origin)?;
+        let (embedding, norm) = (tensors.remove("model.embed_tokens.weight"), tensors.remove("model.norm.weight"));
+        let (Some(embedding), Some(norm)) = (embedding, norm) else {
+            return Err(OperatorError::engine("a checked tensor is missing"));
+        };
+        let head = tensors.remove("lm_head.weight");
+        let mut blocks = Vec::with_capacity(config.num_hidden_layers);
+        for layer in 0..config.num_hidden_layers {
+            blocks.push(Block::new(&config, layer, &mut tensors).map_err(failed)?);
+        }
         let (rope, dtype) = (Arc::new(Rope::new(&config)), embedding.dtype());
         Ok(Self { rope, config: Arc::new(config), embedding, blocks, norm, head, dtype })
     }
@@ -197,6 +204,7 @@ impl Decoder {
     /// Computes logits (… × vocabulary) from vectors (… × dimensions).
     pub fn logits(&self, hidden: &Tensor) -> Computed<Tensor> {
         let mut shape = hidden.dims().to_vec();
+        // One product, whatever the leading dimensions are.
         let flat = hidden.reshape(((), self.config.hidden_size))?;
         let logits = product(&flat, self.head_weight())?;
         if let Some(last) = shape.last_mut() {
@@ -220,7 +228,9 @@ impl Decoder {
         all.insert("model.norm.weight".to_owned(), self.norm.clone());
         all.extend(self.head.as_ref().map(|head| ("lm_head.weight".to_owned(), head.clone())));
         for (layer, block) in self.blocks.iter().enumerate() {
-            all.extend(block.norms().map(|(name, weight)| (layer_name(layer, name), weight.clone())));
+            for (name, weight) in block.norms() {
+                all.insert(layer_name(layer, name), weight.clone());
+            }
         }
         for (module, linear) in self.modules() {
             all.extend(linear.bias.as_ref().map(|bias| (format!("{module}.bias"), bias.clone())));
@@ -246,10 +256,11 @@ impl Decoder {
     /// # Errors
     /// When the model lacks one of its modules.
     pub fn attach(&mut self, adapter: &Adapter) -> Result<(), OperatorError> {
+        // Numbered in the order of their names: the number decides which inputs a module drops.
         for (number, (module, (a, b))) in adapter.modules.iter().enumerate() {
-            let linear = self.module_mut(module);
-            let linear =
-                linear.ok_or_else(|| OperatorError::data(format!("the model has no module `{module}` to adapt")))?;
+            let Some(linear) = self.module_mut(module) else {
+                return Err(OperatorError::data(format!("the model has no module `{module}` to adapt")));
+            };
             linear.adapter = Some(LowRank {
                 a: a.clone(),
                 b: b.clone(),
@@ -263,13 +274,14 @@ impl Decoder {
 
     fn module_mut(&mut self, module: &str) -> Option<&mut Linear> {
         let (layer, name) = module.strip_prefix("model.layers.")?.split_once('.')?;
-        let place = self.config.projections().iter().position(|(known, ..)| *known == name)?;
-        self.blocks.get_mut(layer.parse::<usize>().ok()?)?.maps.get_mut(place)
+        let index = self.config.projections().iter().position(|(known, ..)| *known == name)?;
+        self.blocks.get_mut(layer.parse::<usize>().ok()?)?.maps.get_mut(index)
     }
 }
 
 /// Returns the memory needed to generate `rows` rows of `tokens` tokens, at `number_bytes` bytes per number.
 pub(crate) fn inference_need(config: &DecoderConfig, rows: usize, tokens: usize, number_bytes: usize) -> MemoryNeed {
+    // The widest buffer of a token is its logits, or what a layer computes.
     let widest = config.vocab_size.max(config.hidden_size * 8 + config.intermediate_size * 3);
     MemoryNeed {
         weights: (config.parameter_count() * number_bytes) as u64,

@@ -15,8 +15,8 @@ pub(super) fn rms_norm(rows: &Tensor, weight: &Tensor, eps: f64) -> Result<Tenso
 pub(super) fn rotate(heads: &Tensor, angles: &Angles) -> Result<Tensor> {
     let (rows, columns, _, size) = heads.dims4()?;
     let (cosines, sines) = angles.tables(heads.device(), heads.dtype())?;
-    let spread = |table: Tensor| table.reshape((rows, columns, 1, size / 2));
-    let (cosines, sines) = (spread(cosines)?, spread(sines)?);
+    let shape = (rows, columns, 1, size / 2);
+    let (cosines, sines) = (cosines.reshape(shape)?, sines.reshape(shape)?);
     let (left, right) = (heads.narrow(D::Minus1, 0, size / 2)?, heads.narrow(D::Minus1, size / 2, size / 2)?);
     let turned_left = (left.broadcast_mul(&cosines)? - right.broadcast_mul(&sines)?)?;
     let turned_right = (right.broadcast_mul(&cosines)? + left.broadcast_mul(&sines)?)?;

@@ -7,9 +7,9 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CudaStorage, Result, Shape, Storage, Tensor};
 
 /// A result that can be taken once, so that memory does not hold it twice.
-pub(super) struct Made(Mutex<Option<Tensor>>);
+pub(super) struct Precomputed(Mutex<Option<Tensor>>);
 
-impl Made {
+impl Precomputed {
     /// `out` must own its storage, not view another tensor.
     pub(super) fn new(out: Tensor) -> Self {
         Self(Mutex::new(Some(out.detach())))
@@ -18,6 +18,7 @@ impl Made {
     fn take(&self) -> Result<Tensor> {
         let out = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(out) = out else { candle_core::bail!("the result was already taken") };
+        // The graph takes the storage without a layout, so it must be the whole tensor.
         let whole = out.is_contiguous() && out.layout().start_offset() == 0;
         if whole { Ok(out) } else { candle_core::bail!("the result is a part of another tensor") }
     }

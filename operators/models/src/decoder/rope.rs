@@ -35,9 +35,11 @@ impl Angles {
     /// Returns cosines and sines on a device (always the same one): positions × half, in `dtype`.
     pub fn tables(&self, device: &Device, dtype: DType) -> candle_core::Result<(Tensor, Tensor)> {
         if self.tables.get().is_none() {
-            let table = |numbers: &[f32]| Tensor::from_slice(numbers, (numbers.len() / self.half, self.half), device);
+            let shape = (self.cosines.len() / self.half, self.half);
+            let cosines = Tensor::from_slice(&self.cosines, shape, device)?;
+            let sines = Tensor::from_slice(&self.sines, shape, device)?;
             // Another thread may have set equal tables first.
-            drop(self.tables.set((table(&self.cosines)?, table(&self.sines)?)));
+            drop(self.tables.set((cosines, sines)));
         }
         let Some((cosines, sines)) = self.tables.get() else { candle_core::bail!("the angles are gone") };
         Ok((cosines.to_dtype(dtype)?, sines.to_dtype(dtype)?))
@@ -83,9 +85,13 @@ fn scaled(plain: &[f64], scaling: &RopeScaling, config: &DecoderConfig, size: us
     match scaling.rope_type.as_str() {
         "linear" => (plain.iter().map(|frequency| frequency / factor).collect(), 1.0),
         "llama3" => {
-            let given = [scaling.low_freq_factor, scaling.high_freq_factor, scaling.original_max_position_embeddings];
-            let given = std::array::from_fn(|place| given[place].unwrap_or(LLAMA3[place]));
-            (plain.iter().map(|frequency| llama3(*frequency, factor, given)).collect(), 1.0)
+            let [low, high, original] = LLAMA3;
+            let options = [
+                scaling.low_freq_factor.unwrap_or(low),
+                scaling.high_freq_factor.unwrap_or(high),
+                scaling.original_max_position_embeddings.unwrap_or(original),
+            ];
+            (plain.iter().map(|frequency| llama3(*frequency, factor, options)).collect(), 1.0)
         }
         "yarn" => yarn(plain, factor, scaling, config, size),
         _ => (plain.to_vec(), 1.0),
@@ -112,14 +118,17 @@ pub(crate) fn llama3(frequency: f64, factor: f64, [low, high, original]: [f64; 3
 /// YaRN (Peng et al. 2023, arXiv:2309.00071), with the defaults of the paper.
 fn yarn(plain: &[f64], factor: f64, scaling: &RopeScaling, config: &DecoderConfig, size: usize) -> (Vec<f64>, f64) {
     let original = scaling.original_max_position_embeddings.unwrap_or(config.max_position_embeddings as f64);
-    let dimension = |turns: f64| size as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * config.rope_theta().ln());
-    let low = dimension(scaling.beta_fast.unwrap_or(32.0)).floor().max(0.0);
-    let high = dimension(scaling.beta_slow.unwrap_or(1.0)).ceil().min(size as f64 - 1.0);
+    // The dimensions that turn `beta_fast` and `beta_slow` times over the original length: between them, frequencies are
+    // blended.
+    let [fast, slow] = [scaling.beta_fast.unwrap_or(32.0), scaling.beta_slow.unwrap_or(1.0)]
+        .map(|turns| size as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * config.rope_theta().ln()));
+    let (low, high) = (fast.floor().max(0.0), slow.ceil().min(size as f64 - 1.0));
     let width = if high > low { high - low } else { 0.001 };
-    let blended = plain.iter().enumerate().map(|(i, frequency)| {
+    let mut blended = Vec::with_capacity(plain.len());
+    for (i, frequency) in plain.iter().enumerate() {
         let stretched = ((i as f64 - low) / width).clamp(0.0, 1.0);
-        frequency / factor * stretched + frequency * (1.0 - stretched)
-    });
+        blended.push(frequency / factor * stretched + frequency * (1.0 - stretched));
+    }
     let amplitude = scaling.attention_factor.unwrap_or(if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 });
-    (blended.collect(), amplitude)
+    (blended, amplitude)
 }

@@ -5,7 +5,7 @@ use candle_core::{CpuStorage, CudaStorage, CustomOp3, D, DType, Layout as Place,
 use searchmill_kernels::attention::Heads;
 
 use super::layout::Layout;
-use super::precomputed::Made;
+use super::precomputed::Precomputed;
 
 /// Scores held in memory at a time.
 const SCORES: usize = 1 << 27;
@@ -27,12 +27,13 @@ fn attend_in_blocks(
     let width = (shape.rows * shape.heads * shape.keys).max(1);
     let block = (scores / width).clamp(1, shape.columns.max(1));
     let attention = TensorAttention { layout: layout.clone(), shape, block };
-    let given = attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
-    let out = attention.forward(&given)?;
+    let arranged = attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
+    let out = attention.forward(&arranged)?;
+    // Without gradients, the operation need not be in the graph.
     if [queries, keys, values].iter().all(|tensor| !tensor.track_op()) {
         return Ok(out);
     }
-    queries.apply_op3(keys, values, Attended { attention, out: Made::new(out) })
+    queries.apply_op3(keys, values, Attended { attention, out: Precomputed::new(out) })
 }
 
 /// Shape of an attention.
@@ -67,8 +68,9 @@ struct Block {
 
 impl TensorAttention {
     fn arranged(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Arranged> {
-        let by_head = |tensor: &Tensor| tensor.transpose(1, 2)?.contiguous();
-        Ok(Arranged { queries: self.split(queries)?, keys: by_head(keys)?, values: by_head(values)? })
+        let queries = self.split(queries)?;
+        let (keys, values) = (keys.transpose(1, 2)?.contiguous()?, values.transpose(1, 2)?.contiguous()?);
+        Ok(Arranged { queries, keys, values })
     }
 
     /// Converts rows × columns × heads × size to rows × key heads × group × columns × size.
@@ -87,14 +89,18 @@ impl TensorAttention {
 
     fn blocks(&self) -> Vec<Block> {
         let columns = self.shape.columns;
-        let one = |first: usize| {
+        let mut blocks = Vec::new();
+        for first in (0..columns).step_by(self.block) {
             let count = self.block.min(columns - first);
-            let spans = self.layout.spans.chunks(columns).flat_map(|row| &row[first..first + count]);
-            let (start, end) =
-                spans.fold((u32::MAX, 0), |(start, end), span| (span.start.min(start), span.end.max(end)));
-            Block { first, count, start: start as usize, width: (end - start) as usize }
-        };
-        (0..columns).step_by(self.block).map(one).collect()
+            // The same keys for all rows, so that a block is one product.
+            let (mut start, mut end) = (u32::MAX, 0);
+            for span in self.layout.spans.chunks(columns).flat_map(|row| &row[first..first + count]) {
+                start = span.start.min(start);
+                end = span.end.max(end);
+            }
+            blocks.push(Block { first, count, start: start as usize, width: (end - start) as usize });
+        }
+        blocks
     }
 
     /// Returns a block of queries, grouped by key head: rows × key heads × (group · count) × size.
@@ -107,6 +113,7 @@ impl TensorAttention {
     /// Returns the attention weights of a block in f32: rows × key heads × (group · count) × width.
     fn shares(&self, queries: &Tensor, keys: &Tensor, block: Block) -> Result<Tensor> {
         let s = &self.shape;
+        // In f32, whatever the precision: bf16 has too few digits for a sum of many powers.
         let scores = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?;
         let scores = (scores * f64::from(s.scale()))?;
         let scores = scores.reshape((s.rows, s.shared, s.group(), block.count, block.width))?;
@@ -121,18 +128,19 @@ impl TensorAttention {
         let (starts, ends) = self.layout.seen(like.device())?;
         let keys = Tensor::arange(block.start as u32, (block.start + block.width) as u32, like.device())?;
         let keys = keys.reshape((1, 1, block.width))?;
-        let of = |ends: &Tensor| ends.narrow(1, block.first, block.count)?.unsqueeze(2);
-        let sees = (keys.broadcast_ge(&of(starts)?)? * keys.broadcast_lt(&of(ends)?)?)?;
+        let starts = starts.narrow(1, block.first, block.count)?.unsqueeze(2)?;
+        let ends = ends.narrow(1, block.first, block.count)?.unsqueeze(2)?;
+        let sees = (keys.broadcast_ge(&starts)? * keys.broadcast_lt(&ends)?)?;
         sees.to_dtype(DType::F32)?.affine(HIDDEN, -HIDDEN)?.unsqueeze(1)?.unsqueeze(1)
     }
 
-    fn forward(&self, given: &Arranged) -> Result<Tensor> {
+    fn forward(&self, arranged: &Arranged) -> Result<Tensor> {
         let s = &self.shape;
         let mut parts = Vec::new();
         for block in self.blocks() {
-            let queries = self.queries(&given.queries, block)?;
-            let keys = given.keys.narrow(2, block.start, block.width)?;
-            let values = given.values.narrow(2, block.start, block.width)?;
+            let queries = self.queries(&arranged.queries, block)?;
+            let keys = arranged.keys.narrow(2, block.start, block.width)?;
+            let values = arranged.values.narrow(2, block.start, block.width)?;
             let shares = self.shares(&queries, &keys, block)?.to_dtype(values.dtype())?;
             parts.push(shares.matmul(&values)?.reshape((s.rows, s.shared, s.group(), block.count, s.size))?);
         }
@@ -140,17 +148,19 @@ impl TensorAttention {
     }
 
     /// Returns the gradients of queries, keys and values.
-    fn backward(&self, given: &Arranged, gradient: &Tensor) -> Result<[Tensor; 3]> {
+    fn backward(&self, arranged: &Arranged, gradient: &Tensor) -> Result<[Tensor; 3]> {
         let s = &self.shape;
         let gradient = self.split(gradient)?;
         let dtype = gradient.dtype();
-        let nothing = || Tensor::zeros((s.rows, s.shared, s.keys, s.size), DType::F32, gradient.device());
-        let (of_keys, of_values, mut of_queries) = (nothing()?, nothing()?, Vec::new());
+        // Keys are seen from several blocks: their gradients are added in f32, whatever the precision.
+        let of_keys = Tensor::zeros((s.rows, s.shared, s.keys, s.size), DType::F32, gradient.device())?;
+        let (of_values, mut of_queries) = (of_keys.zeros_like()?, Vec::new());
         for block in self.blocks() {
-            let queries = self.queries(&given.queries, block)?;
-            let keys = given.keys.narrow(2, block.start, block.width)?;
-            let values = given.values.narrow(2, block.start, block.width)?;
+            let queries = self.queries(&arranged.queries, block)?;
+            let keys = arranged.keys.narrow(2, block.start, block.width)?;
+            let values = arranged.values.narrow(2, block.start, block.width)?;
             let gradient = self.queries(&gradient, block)?;
+            // Computed again: stored, they would take the memory that blocks save.
             let shares = self.shares(&queries, &keys, block)?;
             add(&of_values, &shares.to_dtype(dtype)?.t()?.matmul(&gradient)?, block.start)?;
             let inner = gradient.matmul(&values.t()?)?.to_dtype(DType::F32)?;
@@ -159,8 +169,9 @@ impl TensorAttention {
             of_queries.push(inner.matmul(&keys)?.reshape((s.rows, s.shared, s.group(), block.count, s.size))?);
             add(&of_keys, &inner.t()?.matmul(&queries)?, block.start)?;
         }
-        let by_token = |tensor: Tensor| tensor.to_dtype(dtype)?.transpose(1, 2)?.contiguous();
-        Ok([self.join(&of_queries)?, by_token(of_keys)?, by_token(of_values)?])
+        let of_queries = self.join(&of_queries)?;
+        let of_keys = of_keys.to_dtype(dtype)?.transpose(1, 2)?.contiguous()?;
+        Ok([of_queries, of_keys, of_values.to_dtype(dtype)?.transpose(1, 2)?.contiguous()?])
     }
 }
 
@@ -175,7 +186,7 @@ fn add(sums: &Tensor, more: &Tensor, start: usize) -> Result<()> {
 /// The operation in the graph, with its precomputed result.
 struct Attended {
     attention: TensorAttention,
-    out: Made,
+    out: Precomputed,
 }
 
 impl CustomOp3 for Attended {
@@ -215,8 +226,8 @@ impl CustomOp3 for Attended {
         _: &Tensor,
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let given = self.attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
-        let [of_queries, of_keys, of_values] = self.attention.backward(&given, &gradient.detach())?;
+        let arranged = self.attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
+        let [of_queries, of_keys, of_values] = self.attention.backward(&arranged, &gradient.detach())?;
         Ok((Some(of_queries), Some(of_keys), Some(of_values)))
     }
 }

@@ -9,6 +9,7 @@ use searchmill_engine::operator::OperatorError;
 use serde::Deserialize;
 
 use super::config::DecoderConfig;
+use crate::files::broken;
 
 /// File of weights without shards.
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -21,10 +22,6 @@ pub type Tensors = BTreeMap<String, Tensor>;
 #[derive(Deserialize)]
 struct ShardIndex {
     weight_map: BTreeMap<String, String>,
-}
-
-fn broken(path: &Path, problem: impl std::fmt::Display) -> OperatorError {
-    OperatorError::data(format!("{}: {problem}", path.display()))
 }
 
 /// Returns the `.safetensors` files of a model folder, each with the names of its tensors (empty: any).
@@ -45,25 +42,21 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, BTreeSet<String>)>, OperatorErro
     for (tensor, file) in read.weight_map {
         shards.entry(file).or_default().insert(tensor);
     }
-    shards.into_iter().map(|(file, tensors)| shard(folder, &index, file, tensors)).collect()
-}
-
-fn shard(
-    folder: &Path,
-    index: &Path,
-    file: String,
-    tensors: BTreeSet<String>,
-) -> Result<(PathBuf, BTreeSet<String>), OperatorError> {
-    let path = folder.join(&file);
-    if Path::new(&file).components().count() != 1 {
-        return Err(broken(index, format!("the shard `{file}` is not a file of this folder")));
+    let mut files = Vec::new();
+    for (file, tensors) in shards {
+        let path = folder.join(&file);
+        // The index comes from the network: it must not name files elsewhere.
+        if Path::new(&file).components().count() != 1 {
+            return Err(broken(&index, format!("the shard `{file}` is not a file of this folder")));
+        }
+        if !path.is_file() {
+            let (count, first) = (tensors.len(), tensors.first().cloned().unwrap_or_default());
+            let problem = format!("the shard is missing; it should hold {count} tensors, `{first}` first");
+            return Err(broken(&path, problem).with_help("download the model again, with all its files"));
+        }
+        files.push((path, tensors));
     }
-    if path.is_file() {
-        return Ok((path, tensors));
-    }
-    let (count, first) = (tensors.len(), tensors.first().cloned().unwrap_or_default());
-    Err(broken(&path, format!("the shard is missing; it should hold {count} tensors, `{first}` first"))
-        .with_help("download the model again, with all its files"))
+    Ok(files)
 }
 
 /// Loads all tensors of a model folder.
@@ -103,49 +96,39 @@ pub(crate) fn read_file(path: &Path, device: &Device, dtype: DType) -> Result<Te
 /// Checks tensors against the configuration. Drops redundant ones (copies of tied embeddings, tables of rotary frequencies).
 ///
 /// # Errors
-/// When a tensor is missing, unexpected, or of another shape. The message names it and `place`, the origin of the tensors.
-pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, place: &str) -> Result<Tensors, OperatorError> {
+/// When a tensor is missing, unexpected, or of another shape. The message names it, and with `origin` where it comes from.
+pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, origin: &str) -> Result<Tensors, OperatorError> {
     let mut left = tensors;
     let mut taken = Tensors::new();
     for (name, shape) in config.tensors() {
-        let tensor = left.remove(&name).ok_or_else(|| missing(&name, place))?;
-        check_shape(config, &name, &shape, &tensor, place)?;
+        let Some(tensor) = left.remove(&name) else {
+            return Err(OperatorError::data(format!("{origin}: missing tensor `{name}`"))
+                .with_help("check that the checkpoint is complete and belongs to config.json"));
+        };
+        if tensor.dims() != shape {
+            let rows = tensor.dims().first().copied().unwrap_or(0);
+            // The usual mistake: a vocabulary that was enlarged after config.json was written.
+            if shape[0] == config.vocab_size && rows != config.vocab_size {
+                let message =
+                    format!("{origin}: `{name}` has {rows} rows, but the vocabulary of config.json has {}", shape[0]);
+                return Err(
+                    OperatorError::data(message).with_help("set `vocab_size` in config.json to the checkpoint's")
+                );
+            }
+            let dims = tensor.dims();
+            let message = format!("{origin}: `{name}` has the shape {dims:?}, config.json expects {shape:?}");
+            return Err(OperatorError::data(message));
+        }
         taken.insert(name, tensor);
     }
-    let needless = |name: &str| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight";
-    match left.keys().find(|name| !needless(name)) {
+    left.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq") && name != "lm_head.weight");
+    match left.keys().next() {
         None => Ok(taken),
         Some(extra) => Err(OperatorError::data(format!(
-            "{place}: unexpected tensor `{extra}`: config.json describes a model without it"
+            "{origin}: unexpected tensor `{extra}`: config.json describes a model without it"
         ))
         .with_help(
             "config.json may belong to another model, or the checkpoint to a family other than Qwen2, Qwen3 and Llama",
         )),
     }
-}
-
-fn missing(name: &str, place: &str) -> OperatorError {
-    OperatorError::data(format!("{place}: missing tensor `{name}`"))
-        .with_help("check that the checkpoint is complete and belongs to config.json")
-}
-
-fn check_shape(
-    config: &DecoderConfig,
-    name: &str,
-    shape: &[usize],
-    tensor: &Tensor,
-    place: &str,
-) -> Result<(), OperatorError> {
-    if tensor.dims() == shape {
-        return Ok(());
-    }
-    let rows = tensor.dims().first().copied().unwrap_or(0);
-    if shape[0] == config.vocab_size && rows != config.vocab_size {
-        let message = format!("{place}: `{name}` has {rows} rows, but the vocabulary of config.json has {}", shape[0]);
-        return Err(OperatorError::data(message).with_help("set `vocab_size` in config.json to the checkpoint's"));
-    }
-    Err(OperatorError::data(format!(
-        "{place}: `{name}` has the shape {:?}, config.json expects {shape:?}",
-        tensor.dims()
-    )))
 }

@@ -1,7 +1,7 @@
 //! The metadata of a GGUF file as a decoder's configuration.
 
 use searchmill_engine::operator::OperatorError;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::file::Gguf;
 use crate::decoder::{DecoderConfig, LLAMA3, llama3};
@@ -19,43 +19,53 @@ pub(super) fn read(gguf: &Gguf) -> Result<DecoderConfig, OperatorError> {
             .broken(format!("the architecture `{architecture}` {kind}is not supported"))
             .with_help("the model must be a dense decoder of the Qwen2, Qwen2.5, Qwen3 or Llama family"));
     }
-    let place = gguf.path.display().to_string();
-    DecoderConfig::parse(Value::Object(fields(gguf)?).to_string().as_bytes(), &place)
+    let origin = gguf.path.display().to_string();
+    DecoderConfig::parse(fields(gguf)?.to_string().as_bytes(), &origin)
 }
 
-fn fields(gguf: &Gguf) -> Result<Map<String, Value>, OperatorError> {
-    let key = |name: &str| format!("{}.{name}", gguf.architecture);
-    let needed = |name: &str| {
-        let missing = || gguf.broken(format!("there is no `{}`", key(name)));
-        gguf.whole(&key(name))?.ok_or_else(missing)
-    };
-    let (hidden, heads) = (needed("embedding_length")?, needed("attention.head_count")?);
+fn fields(gguf: &Gguf) -> Result<Value, OperatorError> {
+    let (hidden, heads) = (needed(gguf, "embedding_length")?, needed(gguf, "attention.head_count")?);
     let tensors = &gguf.content.tensor_infos;
-    let embedding = tensors.get("token_embd.weight").map(|info| info.shape.dims());
-    let embedding = embedding.ok_or_else(|| gguf.broken("missing tensor `token_embd.weight`"))?;
+    let Some(embedding) = tensors.get("token_embd.weight") else {
+        return Err(gguf.broken("missing tensor `token_embd.weight`"));
+    };
     let mut all = json!({
         "model_type": gguf.architecture,
-        "vocab_size": embedding.first(),
+        // The metadata may count other tokens than the embedding has.
+        "vocab_size": embedding.shape.dims().first(),
         "hidden_size": hidden,
-        "intermediate_size": needed("feed_forward_length")?,
-        "num_hidden_layers": needed("block_count")?,
+        "intermediate_size": needed(gguf, "feed_forward_length")?,
+        "num_hidden_layers": needed(gguf, "block_count")?,
         "num_attention_heads": heads,
-        "num_key_value_heads": gguf.whole(&key("attention.head_count_kv"))?.unwrap_or(heads),
-        "head_dim": gguf.whole(&key("attention.key_length"))?.unwrap_or(hidden / heads.max(1)),
-        "rms_norm_eps": gguf.number(&key("attention.layer_norm_rms_epsilon"))?.map_or(1e-6, shortest),
-        "rope_theta": gguf.number(&key("rope.freq_base"))?.unwrap_or(10_000.0),
+        "num_key_value_heads": gguf.whole(&key(gguf, "attention.head_count_kv"))?.unwrap_or(heads),
+        "head_dim": gguf.whole(&key(gguf, "attention.key_length"))?.unwrap_or(hidden / heads.max(1)),
+        "rms_norm_eps": gguf.number(&key(gguf, "attention.layer_norm_rms_epsilon"))?.map_or(1e-6, shortest),
+        "rope_theta": gguf.number(&key(gguf, "rope.freq_base"))?.unwrap_or(10_000.0),
         "tie_word_embeddings": !tensors.contains_key("output.weight"),
         "attention_bias": tensors.contains_key("blk.0.attn_output.bias"),
         "eos_token_id": ends(gguf)?,
     });
-    let mut put = |name: &str, value: Value| all[name] = value;
-    if let Some(context) = gguf.whole(&key("context_length"))? {
-        put("max_position_embeddings", json!(context));
+    // Null is no number: what is missing is left out.
+    if let Some(context) = gguf.whole(&key(gguf, "context_length"))? {
+        all["max_position_embeddings"] = json!(context);
     }
     if let Some(scaling) = scaling(gguf)? {
-        put("rope_scaling", scaling);
+        all["rope_scaling"] = scaling;
     }
-    Ok(all.as_object().cloned().unwrap_or_default())
+    Ok(all)
+}
+
+/// Returns a key of the architecture.
+fn key(gguf: &Gguf, name: &str) -> String {
+    format!("{}.{name}", gguf.architecture)
+}
+
+fn needed(gguf: &Gguf, name: &str) -> Result<usize, OperatorError> {
+    let key = key(gguf, name);
+    match gguf.whole(&key)? {
+        Some(number) => Ok(number),
+        None => Err(gguf.broken(format!("there is no `{key}`"))),
+    }
 }
 
 /// Converts an f32 to the f64 with the same shortest decimal form: 1e-6, not 9.999999974752427e-7.
@@ -74,16 +84,15 @@ fn ends(gguf: &Gguf) -> Result<Vec<usize>, OperatorError> {
 
 /// Returns the rope scaling: from the metadata, or for Llama 3 from a factor per frequency.
 fn scaling(gguf: &Gguf) -> Result<Option<Value>, OperatorError> {
-    let key = |name: &str| format!("{}.rope.scaling.{name}", gguf.architecture);
     if gguf.content.tensor_infos.contains_key("rope_freqs.weight") {
-        return restored(gguf).map(Some);
+        return Ok(Some(restored(gguf)?));
     }
-    let kind = gguf.text(&key("type"))?.unwrap_or("none");
+    let kind = gguf.text(&key(gguf, "rope.scaling.type"))?.unwrap_or("none");
     if kind == "none" {
         return Ok(None);
     }
-    let mut scaling = json!({"rope_type": kind, "factor": gguf.number(&key("factor"))?});
-    if let Some(original) = gguf.whole(&key("original_context_length"))? {
+    let mut scaling = json!({"rope_type": kind, "factor": gguf.number(&key(gguf, "rope.scaling.factor"))?});
+    if let Some(original) = gguf.whole(&key(gguf, "rope.scaling.original_context_length"))? {
         scaling["original_max_position_embeddings"] = json!(original);
     }
     Ok(Some(scaling))
@@ -93,15 +102,16 @@ fn scaling(gguf: &Gguf) -> Result<Option<Value>, OperatorError> {
 /// them; the others are checked against it.
 fn restored(gguf: &Gguf) -> Result<Value, OperatorError> {
     let factors = super::weights::numbers(gguf, "rope_freqs.weight")?;
-    let base = gguf.number(&format!("{}.rope.freq_base", gguf.architecture))?.unwrap_or(10_000.0);
+    let base = gguf.number(&key(gguf, "rope.freq_base"))?.unwrap_or(10_000.0);
     let highest = factors.iter().copied().fold(1.0_f32, f32::max);
     let factor = f64::from(highest);
-    for (place, found) in factors.iter().enumerate() {
-        let frequency = base.powf(-(place as f64) / factors.len() as f64);
+    for (index, found) in factors.iter().enumerate() {
+        let frequency = base.powf(-(index as f64) / factors.len() as f64);
         let wanted = frequency / llama3(frequency, factor, LLAMA3);
+        // The factors are stored in f32, computed by another program.
         if (f64::from(*found) - wanted).abs() > 1e-3 * wanted {
             let message = format!(
-                "`rope_freqs.weight` has {found} at index {place}; Llama 3's scaling by {factor} gives {wanted:.4}"
+                "`rope_freqs.weight` has {found} at index {index}; Llama 3's scaling by {factor} gives {wanted:.4}"
             );
             return Err(gguf.broken(message).with_help("only Llama 3's rope scaling is supported"));
         }

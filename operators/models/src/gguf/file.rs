@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use candle_core::quantized::gguf_file::{Content, Value};
 use searchmill_engine::operator::OperatorError;
 
+use crate::files::{broken, on_path};
+
 /// An open file. Everything but the weights has been read.
 pub struct Gguf {
     pub(super) path: PathBuf,
@@ -21,11 +23,12 @@ impl Gguf {
     /// # Errors
     /// When the file is broken, or of another architecture.
     pub fn open(path: PathBuf) -> Result<Self, OperatorError> {
-        let file = File::open(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
+        let file = File::open(&path).map_err(on_path(&path))?;
         let content = Content::read(&mut BufReader::new(file)).map_err(|error| {
             OperatorError::data(format!("{}: not a complete GGUF file: {}", path.display(), plain(&error)))
                 .with_help("fetch it again")
         })?;
+        // All other keys begin with the architecture's name.
         let mut gguf = Self { path, content, architecture: String::new() };
         let architecture = gguf.text("general.architecture")?.unwrap_or("of no name").to_owned();
         gguf.architecture = architecture;
@@ -54,8 +57,8 @@ impl Gguf {
         for (name, key) in
             [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
         {
-            let id = self.whole(&format!("tokenizer.ggml.{key}_token_id"))?;
-            if let Some(token) = id.and_then(|id| tokens.get(id)) {
+            let Some(id) = self.whole(&format!("tokenizer.ggml.{key}_token_id"))? else { continue };
+            if let Some(token) = tokens.get(id) {
                 special.insert(name.to_owned(), (*token).to_owned());
             }
         }
@@ -63,7 +66,7 @@ impl Gguf {
     }
 
     pub(super) fn broken(&self, problem: impl std::fmt::Display) -> OperatorError {
-        OperatorError::data(format!("{}: {problem}", self.path.display()))
+        broken(&self.path, problem)
     }
 
     pub(super) fn value(&self, key: &str) -> Option<&Value> {
@@ -84,14 +87,17 @@ impl Gguf {
             Value::I64(number) => u64::try_from(*number).ok(),
             _ => None,
         };
-        let number = number.and_then(|number| usize::try_from(number).ok());
-        number.map(Some).ok_or_else(|| self.broken(format!("`{key}` is not an integer")))
+        match number.map(usize::try_from) {
+            Some(Ok(number)) => Ok(Some(number)),
+            Some(Err(_)) | None => Err(self.broken(format!("`{key}` is not an integer"))),
+        }
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, OperatorError> {
         match self.value(key) {
             None => Ok(None),
             Some(Value::F32(number)) => Ok(Some(f64::from(*number))),
+            // The format has both widths.
             Some(Value::F64(number)) => Ok(Some(*number)),
             Some(_) => Err(self.broken(format!("`{key}` is not a number"))),
         }
@@ -107,18 +113,21 @@ impl Gguf {
 
     /// Returns a list of strings (empty if absent).
     pub(super) fn texts(&self, key: &str) -> Result<Vec<&str>, OperatorError> {
-        let wrong = || self.broken(format!("`{key}` is not a list of strings"));
+        let mut texts = Vec::new();
         match self.value(key) {
-            None => Ok(Vec::new()),
+            None => return Ok(texts),
             Some(Value::Array(items)) => {
-                let text = |item: &'_ Value| matches!(item, Value::String(_));
-                if !items.iter().all(text) {
-                    return Err(wrong());
+                for item in items {
+                    let Value::String(text) = item else { break };
+                    texts.push(text.as_str());
                 }
-                Ok(items.iter().filter_map(|item| item.to_string().ok()).map(String::as_str).collect())
+                if texts.len() == items.len() {
+                    return Ok(texts);
+                }
             }
-            Some(_) => Err(wrong()),
+            Some(_) => {}
         }
+        Err(self.broken(format!("`{key}` is not a list of strings")))
     }
 }
 

@@ -11,11 +11,11 @@ pub use weights::file_name;
 
 use std::path::{Path, PathBuf};
 
-use candle_core::Tensor;
 use searchmill_engine::operator::OperatorError;
 
 use super::decoder::{Decoder, DecoderConfig};
 use super::device::Compute;
+use super::files::paths_in;
 
 /// Extension of the files.
 const ENDING: &str = "gguf";
@@ -30,17 +30,16 @@ pub fn is_meant(path: &str) -> bool {
 ///
 /// # Errors
 /// When the folder has several.
-pub fn found(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
+pub fn file_of(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
     if path.is_file() && is_meant(&path.to_string_lossy()) {
         return Ok(Some(path.to_owned()));
     }
+    // A folder with other weights may have GGUF copies of them beside it.
     if !path.is_dir() || path.join("config.json").is_file() {
         return Ok(None);
     }
-    let entries = std::fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
-    let mut files = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
+    let mut files = paths_in(path)?;
     files.retain(|path| is_meant(&path.to_string_lossy()));
-    files.sort();
     match files.len() {
         0 | 1 => Ok(files.pop()),
         count => {
@@ -65,10 +64,11 @@ impl Gguf {
     /// When a tensor is missing, truncated, or of the wrong shape.
     pub fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
         let config = self.config()?;
-        let moved = |tensor: Tensor| tensor.to_device(&compute.device)?.to_dtype(compute.dtype);
-        let tensors = weights::read(self, &config)?.into_iter().map(|(name, tensor)| Ok((name, moved(tensor)?)));
-        let tensors = tensors.collect::<candle_core::Result<_>>();
-        let tensors = tensors.map_err(|error| OperatorError::machine(format!("the model does not fit: {error}")))?;
+        let mut tensors = weights::read(self, &config)?;
+        for tensor in tensors.values_mut() {
+            let on_device = tensor.to_device(&compute.device).and_then(|tensor| tensor.to_dtype(compute.dtype));
+            *tensor = on_device.map_err(|error| OperatorError::machine(format!("the model does not fit: {error}")))?;
+        }
         Decoder::from_checked(config, tensors, &self.path.display().to_string())
     }
 

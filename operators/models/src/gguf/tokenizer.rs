@@ -13,7 +13,9 @@ const QWEN2: &str =
 /// Pre-tokenizer of Llama 3.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Values of `tokenizer.ggml.token_type` for tokens that are never split.
+/// Value of `tokenizer.ggml.token_type` for the tokens of the vocabulary.
+const NORMAL: i64 = 1;
+/// Its values for tokens that are never split.
 const CONTROL: i64 = 3;
 const USER_DEFINED: i64 = 4;
 
@@ -38,12 +40,17 @@ pub(super) fn read(gguf: &Gguf) -> Result<Tokenizer, OperatorError> {
     };
     let mut whole = blank(pre_tokenizer);
     whole["added_tokens"] = added(gguf, &tokens)?.into();
+    // These files do not say how text is normalised; each family has its way.
     if pre == "qwen2" {
         whole["normalizer"] = json!({"type": "NFC"});
     }
-    let vocabulary = tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), json!(id)));
-    whole["model"]["vocab"] = vocabulary.collect::<Map<_, _>>().into();
+    let mut vocabulary = Map::new();
+    for (id, token) in tokens.iter().enumerate() {
+        vocabulary.insert((*token).to_owned(), json!(id));
+    }
+    whole["model"]["vocab"] = vocabulary.into();
     whole["model"]["merges"] = gguf.texts("tokenizer.ggml.merges")?.into();
+    // Llama 3's vocabulary has words that its merges do not build.
     whole["model"]["ignore_merges"] = (pre == "llama-bpe").into();
     Tokenizer::from_bytes(whole.to_string()).map_err(|error| gguf.broken(format!("tokenizer: {error}")))
 }
@@ -54,14 +61,16 @@ fn added(gguf: &Gguf, tokens: &[&str]) -> Result<Vec<Value>, OperatorError> {
         Some(value) => value.to_vec().map_err(|_| gguf.broken("`tokenizer.ggml.token_type` is not a list"))?.as_slice(),
         None => &[],
     };
-    let kind = |id: usize| match kinds.get(id) {
-        Some(value) => value.to_i32().map(i64::from).or_else(|_| value.to_u32().map(i64::from)).unwrap_or(1),
-        None => 1,
-    };
-    let meant = tokens.iter().enumerate().filter(|(id, _)| matches!(kind(*id), CONTROL | USER_DEFINED));
-    let entry = |(id, token): (usize, &&str)| {
-        json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
-            "special": kind(id) == CONTROL})
-    };
-    Ok(meant.map(entry).collect())
+    let mut added = Vec::new();
+    for (id, token) in tokens.iter().enumerate() {
+        let kind = match kinds.get(id) {
+            Some(value) => value.to_i32().map(i64::from).or_else(|_| value.to_u32().map(i64::from)).unwrap_or(NORMAL),
+            None => NORMAL,
+        };
+        if matches!(kind, CONTROL | USER_DEFINED) {
+            added.push(json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": kind == CONTROL}));
+        }
+    }
+    Ok(added)
 }

@@ -9,6 +9,7 @@ use searchmill_engine::operator::OperatorError;
 
 use super::file::{Gguf, plain};
 use crate::decoder::{DecoderConfig, Tensors};
+use crate::files::on_path;
 
 /// Parts of names: Hugging Face's, then llama.cpp's.
 const NAMES: [(&str, &str); 11] = [
@@ -43,6 +44,7 @@ pub fn file_name(name: &str) -> Option<String> {
 pub(super) fn read(gguf: &Gguf, config: &DecoderConfig) -> Result<Tensors, OperatorError> {
     let mut file = open(gguf)?;
     let mut tensors = Tensors::new();
+    // Llama 3's frequency factors are no weight of the network: `config` turns them into its rope scaling.
     let mut taken = BTreeSet::from(["rope_freqs.weight".to_owned()]);
     for (name, _) in config.tensors() {
         let short = file_name(&name).ok_or_else(|| OperatorError::engine(format!("`{name}` has no name in GGUF")))?;
@@ -54,9 +56,9 @@ pub(super) fn read(gguf: &Gguf, config: &DecoderConfig) -> Result<Tensors, Opera
         taken.insert(short);
         tensors.insert(name, tensor);
     }
-    let mut all: Vec<&String> = gguf.content.tensor_infos.keys().collect();
-    all.sort();
-    match all.into_iter().find(|name| !taken.contains(*name)) {
+    // The index is a hash map: the first name in order is the same in every run.
+    let extra = gguf.content.tensor_infos.keys().filter(|name| !taken.contains(*name)).min();
+    match extra {
         None => Ok(tensors),
         Some(extra) => Err(gguf.broken(format!("unexpected tensor `{extra}`: its metadata describe another model"))),
     }
@@ -69,7 +71,7 @@ pub(super) fn numbers(gguf: &Gguf, name: &str) -> Result<Vec<f32>, OperatorError
 }
 
 fn open(gguf: &Gguf) -> Result<BufReader<File>, OperatorError> {
-    Ok(BufReader::new(File::open(&gguf.path)?))
+    Ok(BufReader::new(File::open(&gguf.path).map_err(on_path(&gguf.path))?))
 }
 
 fn tensor(gguf: &Gguf, file: &mut BufReader<File>, name: &str) -> Result<Tensor, OperatorError> {
@@ -78,6 +80,7 @@ fn tensor(gguf: &Gguf, file: &mut BufReader<File>, name: &str) -> Result<Tensor,
             .broken(format!("missing tensor `{name}`"))
             .with_help("check that the file is complete, and not one of several parts"));
     }
+    // Dequantised on the CPU: a device need not know the kinds of blocks.
     let read = gguf.content.tensor(file, name, &Device::Cpu).and_then(|tensor| tensor.dequantize(&Device::Cpu));
     read.map_err(|error| {
         gguf.broken(format!("cannot read tensor `{name}`: {}", plain(&error))).with_help("download the file again")
@@ -86,11 +89,14 @@ fn tensor(gguf: &Gguf, file: &mut BufReader<File>, name: &str) -> Result<Tensor,
 
 /// Returns the number of heads of a layer whose rows llama.cpp reorders: queries and keys of `llama` files.
 fn heads(gguf: &Gguf, config: &DecoderConfig, name: &str) -> Option<usize> {
-    let is = |part: &str| name.contains(part);
-    match gguf.architecture.as_str() {
-        "llama" if is(".q_proj.") => Some(config.num_attention_heads),
-        "llama" if is(".k_proj.") => Some(config.key_value_heads()),
-        _ => None,
+    if gguf.architecture != "llama" {
+        None
+    } else if name.contains(".q_proj.") {
+        Some(config.num_attention_heads)
+    } else if name.contains(".k_proj.") {
+        Some(config.key_value_heads())
+    } else {
+        None
     }
 }
 

@@ -11,6 +11,7 @@ use searchmill_engine::operator::OperatorError;
 use searchmill_text::json::Json;
 
 use super::control::{ControlTokens, Prompt, unused_mark};
+use crate::files::broken;
 use crate::template::{Bounded, FUEL, LONGEST, check_json, prepare};
 
 /// Template of models without one: ChatML with Hermes tool calls.
@@ -22,8 +23,8 @@ pub struct ChatTemplate {
     /// Templates by name.
     templates: BTreeMap<String, Bounded>,
     special_tokens: BTreeMap<String, String>,
-    /// Control tokens, which are plain text in content.
-    control: ControlTokens,
+    /// Control tokens of the tokenizer, which are plain text in content.
+    pub(super) control: ControlTokens,
 }
 
 /// A message as seen by templates.
@@ -78,32 +79,31 @@ impl ChatTemplate {
     /// When it is not Jinja, or `tokenizer_config.json` is not JSON; the message names the file.
     pub fn read(folder: &Path) -> Result<Self, OperatorError> {
         let path = folder.join("tokenizer_config.json");
-        let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
         let config = match std::fs::read_to_string(&path) {
-            Ok(text) => Json::parse(&text).map_err(broken)?,
+            Ok(text) => Json::parse(&text).map_err(|problem| broken(&path, problem))?,
             Err(_) => Json::Null,
         };
+        // The file counts, where a folder has both: transformers reads it first.
         let jinja = folder.join("chat_template.jinja");
-        let (templates, place) = match std::fs::read_to_string(&jinja) {
+        let (templates, origin) = match std::fs::read_to_string(&jinja) {
             Ok(text) => (vec![("default".to_owned(), text)], jinja),
-            Err(_) => (configured(&config), path.clone()),
+            Err(_) => (configured(&config), path),
         };
-        Self::new(templates, special_tokens(&config))
-            .map_err(|problem| OperatorError::data(format!("{}: {problem}", place.display())))
+        Self::new(templates, special_tokens(&config)).map_err(|problem| broken(&origin, problem))
     }
 
-    /// Compiles a template (`None`: ChatML). `place` is its origin, for messages.
+    /// Compiles a template (`None`: ChatML). `origin` is for messages.
     ///
     /// # Errors
     /// When it is not Jinja.
     pub fn of(
         template: Option<String>,
         special_tokens: BTreeMap<String, String>,
-        place: &str,
+        origin: &str,
     ) -> Result<Self, OperatorError> {
         let templates = template.into_iter().map(|text| ("default".to_owned(), text)).collect();
         Self::new(templates, special_tokens)
-            .map_err(|problem| OperatorError::data(format!("{place}: the chat template: {problem}")))
+            .map_err(|problem| OperatorError::data(format!("{origin}: the chat template: {problem}")))
     }
 
     /// Compiles templates by name: `default`, and `tool_use` for requests with tools, if present.
@@ -112,10 +112,12 @@ impl ChatTemplate {
         // A template of somebody else may neither run without end nor make texts without end.
         environment.set_fuel(Some(FUEL));
         prepare(&mut environment);
+        // After `prepare`, which replaces the engine's filters: this one writes JSON as Python does.
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
+        // As transformers renders: a tag leaves neither its line break nor the white space before it.
         let whitespace = WhitespaceConfig { trim_blocks: true, lstrip_blocks: true, ..WhitespaceConfig::default() };
         let mut compiled = BTreeMap::new();
         // Of two templates with one name, the last one counts.
@@ -130,11 +132,6 @@ impl ChatTemplate {
     /// Sets the tokenizer's control tokens.
     pub(crate) fn guarding(self, control: ControlTokens) -> Self {
         Self { control, ..self }
-    }
-
-    /// Returns the tokenizer's control tokens.
-    pub(crate) fn control(&self) -> &ControlTokens {
-        &self.control
     }
 
     /// Renders a conversation as the prompt for the model's next turn. `options` are additional variables of the template
@@ -167,13 +164,14 @@ impl ChatTemplate {
         let mut messages = messages.to_vec();
         let mut end = None;
         if let (Ending::LastMessage, Some(last)) = (ending, messages.last_mut()) {
+            // A second mark, since the template may write something behind the content.
             end = unused_mark(texts.chain([mark.encode_utf8(&mut [0; 4]) as &str]));
             last.content.push(end.ok_or(NO_MARK)?);
         }
         let mut rendered = self.render(&messages, tools, options, mark, ending == Ending::NextTurn)?;
         if let Some(end) = end {
-            let place = rendered.rfind(end).ok_or("the chat template does not contain the last message")?;
-            rendered.truncate(place);
+            let at = rendered.rfind(end).ok_or("the chat template does not contain the last message")?;
+            rendered.truncate(at);
         }
         Ok(Prompt::of_marked(&rendered, mark))
     }
@@ -189,13 +187,15 @@ impl ChatTemplate {
         let name = if tools.is_empty() { "default" } else { "tool_use" };
         let template = self.templates.get(name).or_else(|| self.templates.get("default"));
         let template = template.ok_or("the model has no chat template")?;
-        let mut variables: BTreeMap<String, Value> =
-            options.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value))).collect();
+        // In this order: options cannot replace the tokens or the conversation.
+        let mut variables = BTreeMap::new();
+        for (name, value) in options {
+            variables.insert(name.clone(), Value::from_serialize(value));
+        }
         for (name, token) in &self.special_tokens {
             variables.insert(name.clone(), Value::from(token.as_str()));
         }
-        let marked = |text: &str| self.control.marked(text, mark);
-        let list: Vec<Value> = messages.iter().map(|message| value(&message_json(message, &marked))).collect();
+        let list: Vec<Value> = messages.iter().map(|message| value(&self.message_json(message, mark))).collect();
         variables.insert("messages".to_owned(), Value::from(list));
         if !tools.is_empty() {
             variables.insert("tools".to_owned(), Value::from(tools.iter().map(value).collect::<Vec<_>>()));
@@ -208,6 +208,35 @@ impl ChatTemplate {
         }
         Ok(text)
     }
+
+    /// Converts a message for templates. Adds marks where content would be read as control tokens.
+    fn message_json(&self, message: &Message, mark: char) -> Json {
+        let content = Json::Text(self.control.marked(&message.content, mark));
+        let mut entries = vec![("role", Json::text(&message.role)), ("content", content)];
+        if let Some(reasoning) = &message.reasoning {
+            entries.push(("reasoning_content", Json::Text(self.control.marked(reasoning, mark))));
+        }
+        if let Some(id) = &message.call_id {
+            entries.push(("tool_call_id", Json::text(id)));
+        }
+        if !message.calls.is_empty() {
+            let calls = message.calls.iter().map(|call| self.call_json(call, mark)).collect();
+            entries.push(("tool_calls", Json::List(calls)));
+        }
+        Json::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    /// Converts a call for templates. Arguments that are valid JSON become values, others stay text.
+    fn call_json(&self, call: &Said, mark: char) -> Json {
+        let text = self.control.marked(&call.arguments, mark);
+        let arguments = match Json::parse(&text) {
+            Ok(object @ Json::Object(_)) => object,
+            Ok(_) | Err(_) => Json::Text(text),
+        };
+        let name = Json::Text(self.control.marked(&call.name, mark));
+        let function = Json::object([("name", name), ("arguments", arguments)]);
+        Json::object([("id", Json::text(&call.id)), ("type", Json::text("function")), ("function", function)])
+    }
 }
 
 const NO_MARK: &str = "a message holds every noncharacter of Unicode";
@@ -218,62 +247,53 @@ fn without_marks(template: &str) -> Result<String, String> {
     static MARKS: LazyLock<Result<regex::Regex, regex::Error>> =
         LazyLock::new(|| regex::Regex::new(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})"));
     let marks = MARKS.as_ref().map_err(ToString::to_string)?;
-    let tag = |found: &regex::Captures<'_>| {
-        let word = if found.get(2).is_some() { "endif" } else { "if true" };
-        format!("{}{word}{}", &found[1], &found[3])
-    };
-    Ok(marks.replace_all(template, tag).into_owned())
+    let plain = marks.replace_all(template, |tag: &regex::Captures<'_>| {
+        let word = if tag.get(2).is_some() { "endif" } else { "if true" };
+        format!("{}{word}{}", &tag[1], &tag[3])
+    });
+    Ok(plain.into_owned())
 }
 
 /// Formats an error with its line and its causes.
 fn message_of(error: &Error) -> String {
-    let line = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
-    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    format!("{detail}{line}")
+    let detail = match error.detail() {
+        Some(detail) => detail.to_owned(),
+        None => error.kind().to_string(),
+    };
+    match error.line() {
+        Some(line) => format!("{detail} (line {line})"),
+        None => detail,
+    }
 }
 
 /// Returns the templates of a `tokenizer_config.json`: one, or several with names.
 fn configured(config: &Json) -> Vec<(String, String)> {
-    let named = |item: &Json| {
-        let text = |key| item.get(key).and_then(Json::as_text).map(str::to_owned);
-        Some((text("name")?, text("template")?))
-    };
+    let mut templates = Vec::new();
     match config.get("chat_template") {
-        Some(Json::Text(text)) => vec![("default".to_owned(), text.clone())],
-        Some(Json::List(items)) => items.iter().filter_map(named).collect(),
-        _ => Vec::new(),
+        Some(Json::Text(text)) => templates.push(("default".to_owned(), text.clone())),
+        Some(Json::List(items)) => {
+            for item in items {
+                if let (Some(Json::Text(name)), Some(Json::Text(text))) = (item.get("name"), item.get("template")) {
+                    templates.push((name.clone(), text.clone()));
+                }
+            }
+        }
+        _ => {}
     }
+    templates
 }
 
 /// Returns the tokens that templates refer to by name (`bos_token`, …).
 fn special_tokens(config: &Json) -> BTreeMap<String, String> {
-    let names = ["bos_token", "eos_token", "unk_token", "pad_token"];
-    let token = |name: &str| {
-        let token = config.get(name)?;
-        let text = token.as_text().or_else(|| token.get("content").and_then(Json::as_text));
-        Some((name.to_owned(), text?.to_owned()))
-    };
-    names.into_iter().filter_map(token).collect()
-}
-
-/// Converts a message for templates. `marked` adds marks where content would be read as control tokens.
-fn message_json(message: &Message, marked: &impl Fn(&str) -> String) -> Json {
-    let mut entries = vec![("role", Json::text(&message.role)), ("content", Json::Text(marked(&message.content)))];
-    entries.extend(message.reasoning.as_ref().map(|reasoning| ("reasoning_content", Json::Text(marked(reasoning)))));
-    entries.extend(message.call_id.as_ref().map(|id| ("tool_call_id", Json::text(id))));
-    if !message.calls.is_empty() {
-        entries.push(("tool_calls", Json::List(message.calls.iter().map(|call| call_json(call, marked)).collect())));
+    let mut tokens = BTreeMap::new();
+    for name in ["bos_token", "eos_token", "unk_token", "pad_token"] {
+        let Some(token) = config.get(name) else { continue };
+        // Older files write a token with its settings: `{"content": "</s>", "lstrip": false, …}`.
+        if let Some(text) = token.as_text().or_else(|| token.get("content").and_then(Json::as_text)) {
+            tokens.insert(name.to_owned(), text.to_owned());
+        }
     }
-    Json::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-}
-
-/// Converts a call for templates. Arguments that are valid JSON become values, others stay text.
-fn call_json(call: &Said, marked: &impl Fn(&str) -> String) -> Json {
-    let text = marked(&call.arguments);
-    let arguments = Json::parse(&text).ok().filter(|value| matches!(value, Json::Object(_)));
-    let arguments = arguments.unwrap_or(Json::Text(text));
-    let function = Json::object([("name", Json::Text(marked(&call.name))), ("arguments", arguments)]);
-    Json::object([("id", Json::text(&call.id)), ("type", Json::text("function")), ("function", function)])
+    tokens
 }
 
 /// A JSON object that keeps the order of its keys in a template.
@@ -302,8 +322,11 @@ fn value(json: &Json) -> Value {
         Json::Null => Value::from(()),
         Json::Bool(value) => Value::from(*value),
         Json::Number(number) => {
-            let whole = number.parse::<i64>().ok().map(Value::from);
-            whole.or_else(|| number.parse::<f64>().ok().map(Value::from)).unwrap_or_default()
+            if let Ok(whole) = number.parse::<i64>() {
+                Value::from(whole)
+            } else {
+                number.parse::<f64>().map(Value::from).unwrap_or_default()
+            }
         }
         Json::Text(text) => Value::from(text.as_str()),
         Json::List(items) => Value::from(items.iter().map(value).collect::<Vec<_>>()),
@@ -316,15 +339,15 @@ fn json(value: &Value) -> Json {
     if let Some(ordered) = value.downcast_object_ref::<Ordered>() {
         return ordered.0.clone();
     }
-    let items = || value.try_iter().into_iter().flatten();
+    let items = value.try_iter().into_iter().flatten();
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => Json::Null,
         ValueKind::Bool => Json::Bool(value.is_true()),
         ValueKind::Number => Json::parse(&value.to_string()).unwrap_or(Json::Null),
         ValueKind::Map => Json::Object(
-            items().map(|key| (key.to_string(), value.get_item(&key).map_or(Json::Null, |item| json(&item)))).collect(),
+            items.map(|key| (key.to_string(), value.get_item(&key).map_or(Json::Null, |item| json(&item)))).collect(),
         ),
-        ValueKind::Seq | ValueKind::Iterable => Json::List(items().map(|item| json(&item)).collect()),
+        ValueKind::Seq | ValueKind::Iterable => Json::List(items.map(|item| json(&item)).collect()),
         _ => Json::text(value.to_string()),
     }
 }
@@ -336,28 +359,32 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     drop(options);
     check_json(value, indent)?;
     let json = json(value);
-    let text = indent.map_or_else(|| json.write(), |indent| indented(&json, indent, 0));
+    let text = match indent {
+        Some(indent) => indented(&json, indent, 0),
+        None => json.write(),
+    };
+    // Not escaped: templates print it into prompts, not into HTML.
     Ok(Value::from_safe_string(text))
 }
 
 fn indented(json: &Json, indent: usize, depth: usize) -> String {
     let (inner, outer) = (" ".repeat(indent * (depth + 1)), " ".repeat(indent * depth));
-    let lines = |open: char, parts: Vec<String>, close: char| {
-        let parts: Vec<String> = parts.into_iter().map(|part| format!("{inner}{part}")).collect();
-        format!("{open}\n{}\n{outer}{close}", parts.join(",\n"))
-    };
-    match json {
+    let mut parts = Vec::new();
+    let (open, close) = match json {
         Json::List(items) if !items.is_empty() => {
-            lines('[', items.iter().map(|item| indented(item, indent, depth + 1)).collect(), ']')
+            parts.extend(items.iter().map(|item| indented(item, indent, depth + 1)));
+            ('[', ']')
         }
         Json::Object(entries) if !entries.is_empty() => {
-            let entry = |(key, item): (&String, &Json)| {
-                format!("{}: {}", Json::text(key).write(), indented(item, indent, depth + 1))
-            };
-            lines('{', entries.iter().map(entry).collect(), '}')
+            for (key, item) in entries {
+                parts.push(format!("{}: {}", Json::text(key).write(), indented(item, indent, depth + 1)));
+            }
+            ('{', '}')
         }
-        other => other.write(),
-    }
+        // Python writes empty ones in one line.
+        other => return other.write(),
+    };
+    format!("{open}\n{inner}{}\n{outer}{close}", parts.join(&format!(",\n{inner}")))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub struct ChatTokens {
     /// The tokens that the model has read and written.
     tokens: Vec<u32>,
     /// The model's last turn, if it is in `tokens` but not in `rendered`.
-    said: Option<Turn>,
+    last_turn: Option<Turn>,
 }
 
 /// A turn of the model.
@@ -51,7 +51,7 @@ impl ChatTokens {
     pub fn said(&mut self, model: &TextModel, turn: &Completion) {
         let text = model.continuation(&self.tokens, &turn.tokens);
         self.tokens.extend(turn.tokens.iter().chain(&turn.stop_token));
-        self.said = Some(Turn { text, stop_token: turn.stop_token });
+        self.last_turn = Some(Turn { text, stop_token: turn.stop_token });
     }
 }
 
@@ -68,7 +68,7 @@ impl TextModel {
         options: &BTreeMap<String, serde_json::Value>,
     ) -> Result<Newly, String> {
         let prompt = self.template.prompt(messages, &parse_tools(tools)?, options)?;
-        let start = chat.said.take().and_then(|said| self.after_the_turn(&chat.rendered, &said, &prompt));
+        let start = chat.last_turn.take().and_then(|turn| self.after_the_turn(&chat.rendered, &turn, &prompt));
         let rewritten = start.is_none() && !chat.tokens.is_empty();
         if start.is_none() {
             chat.tokens.clear();
@@ -82,21 +82,27 @@ impl TextModel {
 
     /// Returns the place in `now` after the model's turn, as far as its tokens reach. `None` if `now` does not continue
     /// `before` with that turn.
-    fn after_the_turn(&self, before: &Prompt, said: &Turn, now: &Prompt) -> Option<usize> {
+    fn after_the_turn(&self, before: &Prompt, turn: &Turn, now: &Prompt) -> Option<usize> {
+        // Earlier turns are rendered in other words: what was sampled is not in this form.
         if !now.begins_with(before) {
             return None;
         }
         let start = before.text.len();
-        let stop = |token: &u32| Some(self.token_text(*token)).filter(|text| self.template.control().has(text));
-        let stops: Vec<String> = self.stop_tokens.iter().map(|token| stop(token).unwrap_or_default()).collect();
+        let mut stops = Vec::new();
+        for token in self.stop_tokens.iter() {
+            let text = self.token_text(*token);
+            // The text of another token may be content, where it ends nothing. An empty text is not found.
+            stops.push(if self.template.control.has(&text) { text } else { String::new() });
+        }
         let (end, number) = now.first_control(start, &stops)?;
         // A thought that the template has opened belongs to the turn.
         let opened = if before.text.trim_end().ends_with("<think>") { "<think>" } else { "" };
-        let speech = |text: &str| parse_calls(&format!("{opened}{text}"), "");
-        if !says_the_same(&speech(&said.text), &speech(&now.text[start..end])) {
+        let sampled = parse_calls(&format!("{opened}{}", turn.text), "");
+        let rendered = parse_calls(&format!("{opened}{}", &now.text[start..end]), "");
+        if !says_the_same(&sampled, &rendered) {
             return None;
         }
-        match said.stop_token {
+        match turn.stop_token {
             None => Some(end),
             Some(token) if token == self.stop_tokens[number] => Some(end + stops[number].len()),
             Some(_) => None,
@@ -106,16 +112,17 @@ impl TextModel {
 
 /// Whether two turns differ at most in the white space around their parts and in the form of JSON.
 fn says_the_same(one: &Speech, other: &Speech) -> bool {
-    let same_call = |((name, arguments), (other_name, other_arguments)): (&(String, String), &(String, String))| {
-        let json = |text: &str| Json::parse(text).ok();
-        name == other_name
-            && (arguments == other_arguments
-                || json(arguments).is_some_and(|value| json(other_arguments) == Some(value)))
-    };
-    one.content == other.content
-        && one.reasoning == other.reasoning
-        && one.calls.len() == other.calls.len()
-        && one.calls.iter().zip(&other.calls).all(same_call)
+    if one.content != other.content || one.reasoning != other.reasoning || one.calls.len() != other.calls.len() {
+        return false;
+    }
+    for ((name, arguments), (other_name, other_arguments)) in one.calls.iter().zip(&other.calls) {
+        let is_same = arguments == other_arguments
+            || matches!((Json::parse(arguments), Json::parse(other_arguments)), (Ok(one), Ok(other)) if one == other);
+        if name != other_name || !is_same {
+            return false;
+        }
+    }
+    true
 }
 
 #[cfg(test)]

@@ -40,14 +40,17 @@ impl ControlTokens {
 
     /// Returns the offsets after the first character of each control token in a content. Cut there, no control token remains.
     pub fn cuts(&self, content: &str) -> Vec<usize> {
-        let places = |token: &String| {
+        let mut cuts = Vec::new();
+        // Most contents have none: the search for a whole text is faster than the one for all places.
+        for token in self.0.iter().filter(|token| content.contains(token.as_str())) {
             let first = token.chars().next().map_or(0, char::len_utf8);
             // Advance one byte, not one token: tokens may overlap.
-            let found = (0..content.len()).filter(|at| content.as_bytes()[*at..].starts_with(token.as_bytes()));
-            found.map(|at| at + first).collect::<Vec<_>>()
-        };
-        let mut cuts: Vec<usize> =
-            self.0.iter().filter(|token| content.contains(token.as_str())).flat_map(places).collect();
+            for at in 0..content.len() {
+                if content.as_bytes()[at..].starts_with(token.as_bytes()) {
+                    cuts.push(at + first);
+                }
+            }
+        }
         cuts.sort_unstable();
         cuts.dedup();
         cuts
@@ -86,8 +89,8 @@ impl Prompt {
     /// Creates a prompt from text rendered with marked content.
     pub(super) fn of_marked(rendered: &str, mark: char) -> Self {
         let mut prompt = Self::default();
-        for (place, piece) in rendered.split(mark).enumerate() {
-            if place > 0 {
+        for (number, piece) in rendered.split(mark).enumerate() {
+            if number > 0 {
                 prompt.cuts.push(prompt.text.len());
             }
             prompt.text.push_str(piece);
@@ -97,11 +100,14 @@ impl Prompt {
 
     /// Creates a prompt from rendered text in which these ranges are content.
     pub(crate) fn of_text(text: &str, content: &[Range<usize>], control: &ControlTokens) -> Self {
-        let within = |range: &Range<usize>| {
-            let cuts = text.get(range.clone()).map(|content| control.cuts(content)).unwrap_or_default();
-            cuts.into_iter().map(|cut| cut + range.start).collect::<Vec<_>>()
-        };
-        Self { text: text.to_owned(), cuts: content.iter().flat_map(within).collect() }
+        let mut prompt = Self::from(text);
+        for range in content {
+            let Some(content) = text.get(range.clone()) else { continue };
+            for cut in control.cuts(content) {
+                prompt.cuts.push(range.start + cut);
+            }
+        }
+        prompt
     }
 
     /// Cuts the text at its end: what follows is encoded separately.
@@ -111,8 +117,9 @@ impl Prompt {
 
     /// Appends content.
     pub fn push(&mut self, content: &str, control: &ControlTokens) {
-        let start = self.text.len();
-        self.cuts.extend(control.cuts(content).into_iter().map(|cut| cut + start));
+        for cut in control.cuts(content) {
+            self.cuts.push(self.text.len() + cut);
+        }
         self.text.push_str(content);
     }
 
@@ -125,12 +132,26 @@ impl Prompt {
 
     /// Returns the first place from `from` on at which one of these control tokens stands, and the number of that token.
     pub(super) fn first_control(&self, from: usize, tokens: &[String]) -> Option<(usize, usize)> {
-        let whole = |at: usize, token: &str| !self.cuts.iter().any(|cut| at < *cut && *cut < at + token.len());
-        let place = |(number, token): (usize, &String)| {
-            let mut places = self.text.get(from..)?.match_indices(token.as_str()).map(|(at, _)| from + at);
-            places.find(|at| whole(*at, token)).map(|at| (at, number))
-        };
-        tokens.iter().enumerate().filter(|(_, token)| !token.is_empty()).filter_map(place).min()
+        let rest = self.text.get(from..)?;
+        let mut first = None;
+        for (number, token) in tokens.iter().enumerate() {
+            // An empty text stands for a token that is no control token: it would be found everywhere.
+            if token.is_empty() {
+                continue;
+            }
+            for (offset, _) in rest.match_indices(token.as_str()) {
+                let at = from + offset;
+                // A cut within it: the same text, but as content.
+                if self.cuts.iter().any(|cut| at < *cut && *cut < at + token.len()) {
+                    continue;
+                }
+                if first.is_none_or(|earlier| (at, number) < earlier) {
+                    first = Some((at, number));
+                }
+                break;
+            }
+        }
+        first
     }
 
     /// Returns the tokens, each with its byte range in the text.
@@ -155,8 +176,10 @@ impl Prompt {
         for end in within.chain([part.end]) {
             let piece = self.text.get(start..end).ok_or("a range does not fit the text")?;
             let encoded = tokenizer.encode(piece, false).map_err(|error| error.to_string())?;
-            let spans = encoded.get_offsets().iter().map(|(from, to)| start + from..start + to);
-            tokens.extend(encoded.get_ids().iter().copied().zip(spans));
+            // The offsets count from the start of the piece.
+            for (token, (from, to)) in encoded.get_ids().iter().zip(encoded.get_offsets()) {
+                tokens.push((*token, start + from..start + to));
+            }
             start = end;
         }
         Ok(tokens)

@@ -20,22 +20,14 @@ pub(super) struct DeviceCache {
     capacity: usize,
     /// Maximum length of a row in tokens.
     context: usize,
-    dtype: DType,
-    device: Device,
+    pub(super) dtype: DType,
+    pub(super) device: Device,
 }
 
 impl DeviceCache {
-    pub(super) fn new(shape: Shape, places: usize, context: usize, (dtype, device): (DType, Device)) -> Self {
+    pub(super) fn new(shape: Shape, places: usize, context: usize, dtype: DType, device: Device) -> Self {
         let free = Arc::new(Mutex::new((0..places).collect()));
         Self { layers: Vec::new(), shape, places, free, capacity: 0, context, dtype, device }
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    pub(super) fn dtype(&self) -> DType {
-        self.dtype
     }
 
     /// Grows the cache for rows of `tokens` tokens.
@@ -46,15 +38,19 @@ impl DeviceCache {
         if tokens > self.context {
             candle_core::bail!("a row of {tokens} tokens does not fit a context of {}", self.context);
         }
+        // Doubled, so that a growing row copies the cache a few times only.
         let capacity = tokens.next_power_of_two().max(LEAST).min(self.context);
         let shape = (self.places, self.shape.shared, capacity, self.shape.size);
-        let empty = || Tensor::zeros(shape, self.dtype, &self.device);
         if self.layers.is_empty() {
-            self.layers = (0..self.shape.layers).map(|_| Ok((empty()?, empty()?))).collect::<Result<_>>()?;
+            for _ in 0..self.shape.layers {
+                let keys = Tensor::zeros(shape, self.dtype, &self.device)?;
+                self.layers.push((keys, Tensor::zeros(shape, self.dtype, &self.device)?));
+            }
         } else {
+            // One part after the other: only one of them is there twice.
             for (keys, values) in &mut self.layers {
                 for part in [keys, values] {
-                    let grown = empty()?;
+                    let grown = Tensor::zeros(shape, self.dtype, &self.device)?;
                     grown.slice_set(part, 2, 0)?;
                     *part = grown;
                 }
@@ -77,6 +73,7 @@ impl DeviceCache {
         let (from, to) = (slot.place()?, copy.place()?);
         for (keys, values) in &self.layers {
             for all in [keys, values] {
+                // A copy in between: the places are parts of one tensor.
                 let part = all.narrow(0, from, 1)?.narrow(2, 0, count)?.force_contiguous()?;
                 all.narrow(0, to, 1)?.slice_set(&part, 2, 0)?;
             }
@@ -88,10 +85,10 @@ impl DeviceCache {
     /// Returns the indexes of the heads of tokens at (place, position), for [`Self::write`]: (tokens · heads) × size.
     pub(super) fn addresses(&self, tokens: impl Iterator<Item = (usize, usize)>) -> Result<Tensor> {
         let (heads, size) = (self.shape.shared, self.shape.size);
-        let of = |(place, position): (usize, usize)| {
-            (0..heads).map(move |head| ((place * heads + head) * self.capacity + position) as u32)
-        };
-        let rows: Vec<u32> = tokens.flat_map(of).collect();
+        let mut rows: Vec<u32> = Vec::new();
+        for (place, position) in tokens {
+            rows.extend((0..heads).map(|head| ((place * heads + head) * self.capacity + position) as u32));
+        }
         let count = rows.len();
         Tensor::from_vec(rows, (count, 1), &self.device)?.expand((count, size))?.contiguous()
     }
@@ -109,8 +106,8 @@ impl DeviceCache {
     /// Returns the first `tokens` keys and values of places `first..first + places`: places × heads × tokens × size.
     pub(super) fn rows(&self, layer: usize, first: usize, places: usize, tokens: usize) -> Result<(Tensor, Tensor)> {
         let (keys, values) = &self.layers[layer];
-        let part = |all: &Tensor| all.narrow(0, first, places)?.narrow(2, 0, tokens);
-        Ok((part(keys)?, part(values)?))
+        let keys = keys.narrow(0, first, places)?.narrow(2, 0, tokens)?;
+        Ok((keys, values.narrow(0, first, places)?.narrow(2, 0, tokens)?))
     }
 }
 
@@ -122,7 +119,7 @@ mod tests {
 
     #[test]
     fn places_come_back_and_rows_stay_when_the_cache_grows() {
-        let mut cache = DeviceCache::new(SHAPE, 2, 1000, (DType::F32, Device::Cpu));
+        let mut cache = DeviceCache::new(SHAPE, 2, 1000, DType::F32, Device::Cpu);
         cache.reserve(3).unwrap();
         let (first, mut second) = (cache.empty().unwrap(), cache.empty().unwrap());
         assert!(cache.empty().err().unwrap().to_string().contains("all 2 places"));

@@ -121,7 +121,8 @@ struct Row {
     alternatives: Vec<Vec<(u32, f32)>>,
     stop_token: Option<u32>,
     stop_log_probability: Option<f32>,
-    told: usize,
+    /// Length of the text that was sent.
+    sent: usize,
     reused: usize,
     drawn: usize,
     /// Maximum length in tokens.
@@ -150,9 +151,10 @@ pub(super) fn start(
     limits: Limits,
     threads: usize,
 ) -> Result<JobSender, OperatorError> {
-    let refused = |error: String| OperatorError::machine(format!("cannot start {threads} threads: {error}"));
-    let pool =
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| refused(error.to_string()))?;
+    let pool = match rayon::ThreadPoolBuilder::new().num_threads(threads).build() {
+        Ok(pool) => pool,
+        Err(error) => return Err(OperatorError::machine(format!("cannot start {threads} threads: {error}"))),
+    };
     let (sender, jobs) = channel();
     let worker = Worker {
         network,
@@ -165,8 +167,11 @@ pub(super) fn start(
         logits: Vec::new(),
     };
     let name = std::thread::Builder::new().name("decoder".to_owned());
-    name.spawn(move || pool.install(move || worker.run(jobs))).map_err(|error| refused(error.to_string()))?;
-    Ok(JobSender(sender))
+    // In the pool: a thread outside would be woken after each of many short loops.
+    match name.spawn(move || pool.install(move || worker.run(jobs))) {
+        Ok(_) => Ok(JobSender(sender)),
+        Err(error) => Err(OperatorError::machine(format!("cannot start {threads} threads: {error}"))),
+    }
 }
 
 /// Sender of requests.
@@ -190,6 +195,7 @@ impl Worker {
                 let Ok(job) = jobs.recv() else { return };
                 self.waiting.push(job);
             }
+            // Requests that came during a step join before the next one.
             self.waiting.extend(jobs.try_iter());
             self.admit();
             self.step();
@@ -200,17 +206,19 @@ impl Worker {
     fn admit(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting).into_iter();
         for job in waiting.by_ref() {
+            // Its caller has gone.
             if job.reply.is_closed() {
                 continue;
             }
             let planned = (job.request.prompt.len() + job.request.max_tokens).min(self.limits.context);
             let taken: usize = self.rows.iter().map(|row| row.planned).sum();
             let full = self.rows.len() >= self.limits.rows || taken + planned > self.limits.tokens;
+            // A row that is alone runs, whatever its length. Those behind wait: none is overtaken for ever.
             if full && !self.rows.is_empty() || self.is_being_read(&job.request.prompt) {
                 self.waiting.push(job);
                 break;
             }
-            self.make_room(taken + planned);
+            self.evict(taken + planned);
             match self.slot(&job.request.prompt) {
                 Ok(slot) => self.rows.push(self.row(job, slot, planned)),
                 Err(error) => drop(job.reply.send(Event::Done(Err(failed(error).message)))),
@@ -233,13 +241,13 @@ impl Worker {
     }
 
     /// Evicts the oldest cached slots until they fit the limit together with `taken` tokens.
-    fn make_room(&mut self, taken: usize) {
-        let mut kept: usize = self.left.iter().map(|slot| slot.tokens.len()).sum();
-        while kept + taken > self.limits.tokens || self.left.len() > self.limits.kept {
+    fn evict(&mut self, taken: usize) {
+        let mut cached: usize = self.left.iter().map(|slot| slot.tokens.len()).sum();
+        while cached + taken > self.limits.tokens || self.left.len() > self.limits.kept {
             if self.left.is_empty() {
                 return;
             }
-            kept -= self.left.remove(0).tokens.len();
+            cached -= self.left.remove(0).tokens.len();
         }
     }
 
@@ -256,7 +264,7 @@ impl Worker {
             alternatives: Vec::new(),
             stop_token: None,
             stop_log_probability: None,
-            told: 0,
+            sent: 0,
             reused,
             drawn: 0,
             planned,
@@ -268,14 +276,8 @@ impl Worker {
     fn slot(&mut self, prompt: &[u32]) -> candle_core::Result<Slot> {
         let most = prompt.len().saturating_sub(1);
         let shape = self.network.shape();
-        let best = |slots: &mut dyn Iterator<Item = &Slot>| {
-            slots
-                .enumerate()
-                .map(|(at, slot)| (slot.shared_with(prompt).min(most), at))
-                .max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at)))
-        };
-        let of_left = best(&mut self.left.iter()).filter(|(shared, _)| *shared > 0);
-        let of_rows = best(&mut self.rows.iter().map(|row| &row.slot)).filter(|(shared, _)| *shared > 0);
+        let of_left = longest_shared(self.left.iter(), prompt, most);
+        let of_rows = longest_shared(self.rows.iter().map(|row| &row.slot), prompt, most);
         match (of_left, of_rows) {
             (Some((shared, at)), other) if other.is_none_or(|(more, _)| shared >= more) => {
                 // A continued conversation takes its own slot over; a common prefix is copied.
@@ -307,13 +309,20 @@ impl Worker {
                 pieces.push(Piece { slot: &mut row.slot, tokens: &row.queue[..*count], wanted });
             }
         }
+        // The slots are then in any state.
         if let Err(error) = self.network.read(&mut pieces, &mut self.scratch, &mut self.logits) {
-            return self.give_up(&failed(error).message);
+            let problem = failed(error).message;
+            for row in std::mem::take(&mut self.rows) {
+                drop(row.end(Err(problem.clone())));
+            }
+            self.left.clear();
+            return;
         }
         for (row, count) in self.rows.iter_mut().zip(counts) {
             row.queue.drain(..count);
         }
         let logits = self.logits.chunks_exact(self.network.shape().vocabulary);
+        // Each row has its own random stream, so that sampling in parallel changes nothing.
         let have_read = self.rows.iter_mut().filter(|row| row.queue.is_empty());
         have_read
             .zip(logits)
@@ -327,27 +336,33 @@ impl Worker {
             }
         }
         let taken = self.rows.iter().map(|row| row.planned).sum();
-        self.make_room(taken);
-    }
-
-    /// Fails all rows, because the state on the device is invalid.
-    fn give_up(&mut self, problem: &str) {
-        for row in std::mem::take(&mut self.rows) {
-            drop(row.end(Err(problem.to_owned())));
-        }
-        self.left.clear();
+        self.evict(taken);
     }
 }
 
 /// Returns the number of tokens that each row reads in this step: one for decoding rows; the others share the rest.
 fn shares(rows: &[Row], prompt_tokens: usize) -> Vec<usize> {
     let mut left = prompt_tokens;
-    let share = |row: &Row| {
+    let mut counts = Vec::with_capacity(rows.len());
+    for row in rows {
         let count = if row.queue.len() == 1 { 1 } else { row.queue.len().min(left) };
         left -= count.min(left);
-        count
-    };
-    rows.iter().map(share).collect()
+        counts.push(count);
+    }
+    counts
+}
+
+/// Finds the slot with the longest common prefix with a prompt, at most `most` tokens; the first of equals. Returns its length
+/// and the number of the slot.
+fn longest_shared<'a>(slots: impl Iterator<Item = &'a Slot>, prompt: &[u32], most: usize) -> Option<(usize, usize)> {
+    let mut longest = None;
+    for (number, slot) in slots.enumerate() {
+        let shared = slot.shared_with(prompt).min(most);
+        if shared > longest.map_or(0, |(shared, _)| shared) {
+            longest = Some((shared, number));
+        }
+    }
+    longest
 }
 
 impl Row {
@@ -358,6 +373,7 @@ impl Row {
                 "the model's logits are not numbers: its weights are broken or its numbers overflow".to_owned()
             ));
         };
+        // The stop token counts, as in the usage that servers report.
         self.drawn += 1;
         let number = self.request.log_probabilities.map(|of| of.log_probability(logits, token, self.request.sampling));
         if self.request.stop_tokens.contains(&token) {
@@ -372,17 +388,18 @@ impl Row {
             return Some(Ok(Finish::Stop));
         }
         if self.request.stream {
-            self.tell(self.writer.settled());
+            self.send_text(self.writer.settled());
         }
         self.queue.push(token);
-        (self.slot.tokens.len() + 1 >= self.planned).then_some(Ok(Finish::Length))
+        if self.slot.tokens.len() + 1 >= self.planned { Some(Ok(Finish::Length)) } else { None }
     }
 
     /// Sends the text up to `end`.
-    fn tell(&mut self, end: usize) {
-        if let Some(new) = self.writer.text().get(self.told..end).filter(|new| !new.is_empty()) {
+    fn send_text(&mut self, end: usize) {
+        if let Some(new) = self.writer.text().get(self.sent..end).filter(|new| !new.is_empty()) {
+            // The caller may have gone: the row ends before its next step.
             drop(self.reply.send(Event::Text(new.to_owned())));
-            self.told = end;
+            self.sent = end;
         }
     }
 
@@ -391,7 +408,7 @@ impl Row {
         let stopped = self.writer.finish();
         let finish = ended.map(|finish| if stopped { Finish::Stop } else { finish });
         if self.request.stream {
-            self.tell(self.writer.text().len());
+            self.send_text(self.writer.text().len());
         }
         let done = finish.map(|finish| Completion {
             text: self.writer.text().to_owned(),

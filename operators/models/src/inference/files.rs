@@ -9,6 +9,7 @@ use super::chat::ChatTemplate;
 use super::source;
 use crate::decoder::{Adapter, Decoder, DecoderConfig};
 use crate::device::Compute;
+use crate::files::broken;
 use crate::gguf::{self, Gguf};
 
 /// The files of a model.
@@ -22,10 +23,10 @@ impl Files {
     ///
     /// # Errors
     /// When a `.gguf` file is broken, or a folder has several.
-    pub(super) fn open(place: &Path) -> Result<Self, OperatorError> {
-        match gguf::found(place)? {
+    pub(super) fn open(path: &Path) -> Result<Self, OperatorError> {
+        match gguf::file_of(path)? {
             Some(file) => Ok(Self::Gguf(Box::new(Gguf::open(file)?))),
-            None => Ok(Self::Folder(place.to_owned())),
+            None => Ok(Self::Folder(path.to_owned())),
         }
     }
 
@@ -51,6 +52,7 @@ impl Files {
     /// Loads the tokenizer of `tokenizer.json`, else of the `.gguf` file.
     pub(super) fn tokenizer(&self, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
         match self {
+            // A file beside it counts: converters have left parts of tokenizers out.
             Self::Gguf(gguf) if !self.folder().join("tokenizer.json").is_file() => {
                 fitting(gguf.tokenizer()?, config, gguf.path())
             }
@@ -86,17 +88,16 @@ impl Files {
 /// Required file of a model folder besides its weights.
 pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
     let path = folder.join("tokenizer.json");
-    let tokenizer = Tokenizer::from_file(&path);
-    let tokenizer = tokenizer.map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
+    let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(&path, error))?;
     fitting(tokenizer, config, &path)
 }
 
 /// Checks that a tokenizer has no tokens beyond the model's vocabulary.
-fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
+fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, origin: &Path) -> Result<Tokenizer, OperatorError> {
     let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
     if highest > config.vocab_size {
-        let (place, last, vocabulary) = (place.display(), highest - 1, config.vocab_size);
-        let message = format!("{place}: tokens go up to {last}, but the model's vocabulary is {vocabulary}");
+        let (origin, last, vocabulary) = (origin.display(), highest - 1, config.vocab_size);
+        let message = format!("{origin}: tokens go up to {last}, but the model's vocabulary is {vocabulary}");
         return Err(OperatorError::data(message).with_help("use the tokenizer of the model"));
     }
     Ok(tokenizer)

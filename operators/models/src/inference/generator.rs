@@ -21,6 +21,7 @@ impl Generator {
     /// # Errors
     /// When the device fails.
     pub(super) fn new(decoder: &Decoder, compute: &Compute, places: usize, context: usize) -> Result<Self> {
+        // The loops have no places: rows grow in memory of their own.
         if compute.is_plain() {
             return Network::new(decoder).map(Self::Loops);
         }

@@ -36,10 +36,12 @@ pub fn parse_calls(text: &str, fallback: &str) -> Speech {
     let thought: Vec<&str> = split.thought.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).collect();
     speech.reasoning = Some(thought.join("\n")).filter(|thought| !thought.is_empty());
     let said = split.said.concat();
+    // Calls of a thought are none: only what was said is searched.
     let mut rest = said.as_str();
     let mut content = String::new();
     while let Some((before, after)) = rest.split_once(OPEN) {
         content.push_str(before);
+        // A turn that was cut off has no end tag.
         let (call, next) = after.split_once(CLOSE).unwrap_or((after, ""));
         speech.calls.push(read(call.trim(), fallback));
         rest = next;

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use crate::decoder::{Block, Linear};
+use crate::decoder::Block;
 use searchmill_kernels::training::{DOWN, GATE, KEY, OUTPUT, QUERY, UP, VALUE};
 
 /// Several linear maps of the same inputs, stacked.
@@ -24,31 +24,41 @@ pub(super) struct Layer<T> {
 }
 
 impl<T> Stack<T> {
-    fn new(linears: &[&Linear], take: impl Fn(&Tensor) -> Result<T>) -> Result<Self> {
-        let whole = |parts: &[Tensor]| take(&if parts.len() == 1 { parts[0].clone() } else { Tensor::cat(parts, 0)? });
-        let weights = linears.iter().map(|linear| Ok(linear.merged()?.detach())).collect::<Result<Vec<_>>>()?;
-        let biases: Vec<Tensor> = linears.iter().filter_map(|linear| linear.bias.clone()).collect();
-        let bias = if biases.len() == linears.len() { Some(whole(&biases)?) } else { None };
-        Ok(Self { weight: whole(&weights)?, bias, inputs: weights[0].dim(1)? })
+    /// Stacks these maps of a block.
+    fn new(block: &Block, maps: &[usize], take: &impl Fn(&Tensor) -> Result<T>) -> Result<Self> {
+        let (mut weights, mut biases) = (Vec::new(), Vec::new());
+        for map in maps {
+            let linear = &block.maps[*map];
+            // Detached: generation needs no gradients, and would hold on to what computed the weight.
+            weights.push(linear.merged()?.detach());
+            biases.extend(linear.bias.clone());
+        }
+        // In all families, maps of the same inputs have biases, or none has.
+        let bias = if biases.len() == maps.len() { Some(take(&concatenated(&biases)?)?) } else { None };
+        Ok(Self { weight: take(&concatenated(&weights)?)?, bias, inputs: weights[0].dim(1)? })
     }
+}
+
+/// Concatenates tensors; a single one is not copied.
+fn concatenated(parts: &[Tensor]) -> Result<Tensor> {
+    if let [one] = parts { Ok(one.clone()) } else { Tensor::cat(parts, 0) }
 }
 
 impl<T> Layer<T> {
     /// Takes the weights of a block, each by `take`.
     pub(super) fn new(block: &Block, take: impl Fn(&Tensor) -> Result<T>) -> Result<Self> {
-        let stack = |maps: &[usize]| {
-            let linears: Vec<&Linear> = maps.iter().map(|map| &block.maps[*map]).collect();
-            Stack::new(&linears, &take)
-        };
-        let head_norms = block.head_norms.as_ref().map(|(queries, keys)| Result::Ok((take(queries)?, take(keys)?)));
+        let mut head_norms = None;
+        if let Some((queries, keys)) = &block.head_norms {
+            head_norms = Some((take(queries)?, take(keys)?));
+        }
         Ok(Self {
             input_norm: take(&block.input_norm)?,
-            query_key_value: stack(&[QUERY, KEY, VALUE])?,
-            head_norms: head_norms.transpose()?,
-            output: stack(&[OUTPUT])?,
+            query_key_value: Stack::new(block, &[QUERY, KEY, VALUE], &take)?,
+            head_norms,
+            output: Stack::new(block, &[OUTPUT], &take)?,
             feed_norm: take(&block.feed_norm)?,
-            gate_up: stack(&[GATE, UP])?,
-            down: stack(&[DOWN])?,
+            gate_up: Stack::new(block, &[GATE, UP], &take)?,
+            down: Stack::new(block, &[DOWN], &take)?,
         })
     }
 }

@@ -101,12 +101,14 @@ impl TextModel {
         let context = opening.context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let rows = opening.rows.max(1);
         let (compute, memory) = (&opening.compute, opening.compute.memory(opening.memory));
+        // Before the weights are read: what does not fit would end the process.
         let limits = planned(&config, rows, context, memory, compute)?;
         let decoder = files.decoder(adapter, compute)?;
         let tokenizer = Arc::new(files.tokenizer(&config)?);
         let template = Arc::new(files.template()?.guarding(ControlTokens::of(&tokenizer)));
         let stop_tokens = files.stop_tokens(&config, &tokenizer)?.into();
         let network = Generator::new(&decoder, compute, limits.rows + limits.kept, context).map_err(failed)?;
+        // Before the thread starts: the network has copies of its weights.
         drop(decoder);
         let jobs = engine::start(network, Arc::clone(&tokenizer), limits, opening.threads.max(1))?;
         Ok(Self { jobs, tokenizer, template, stop_tokens, limits })
@@ -144,6 +146,7 @@ impl TextModel {
 
     /// Whether a prompt ends in reasoning opened by the chat template.
     pub fn begins_in_thought(&self, prompt: &[u32]) -> bool {
+        // The tag and its line break may be several tokens.
         let tail = &prompt[prompt.len().saturating_sub(8)..];
         self.tokenizer.decode(tail, false).is_ok_and(|text| text.trim_end().ends_with("<think>"))
     }
@@ -179,7 +182,7 @@ impl TextModel {
             tokens.extend(start.get_ids().iter().filter(|token| !self.stop_tokens.contains(token)));
         }
         let mut prompt = Prompt::default();
-        prompt.push(text, self.template.control());
+        prompt.push(text, &self.template.control);
         tokens.extend(prompt.encode(&self.tokenizer)?.into_iter().map(|(token, _)| token));
         Ok(tokens)
     }
@@ -187,15 +190,23 @@ impl TextModel {
     /// Returns the text of tokens that follow others.
     pub fn continuation(&self, before: &[u32], tokens: &[u32]) -> String {
         const CONTEXT: usize = 8;
-        let decode = |tokens: &[u32]| self.tokenizer.decode(tokens, false).unwrap_or_default();
+        // Some decoders write a token in another way at the beginning of a text.
         let context = &before[before.len().saturating_sub(CONTEXT)..];
-        let (known, all) = (decode(context), decode(&[context, tokens].concat()));
-        all.strip_prefix(known.as_str()).map_or_else(|| decode(tokens), str::to_owned)
+        let (known, all) = (self.decode(context), self.decode(&[context, tokens].concat()));
+        match all.strip_prefix(known.as_str()) {
+            Some(text) => text.to_owned(),
+            // A character of several tokens begins in the context.
+            None => self.decode(tokens),
+        }
     }
 
     /// Returns the text of a token.
     pub fn token_text(&self, token: u32) -> String {
-        self.tokenizer.decode(&[token], false).unwrap_or_default()
+        self.decode(&[token])
+    }
+
+    fn decode(&self, tokens: &[u32]) -> String {
+        self.tokenizer.decode(tokens, false).unwrap_or_default()
     }
 
     /// Starts to generate text. Returns the receiver of its events.
@@ -214,11 +225,13 @@ impl TextModel {
             return Err("max_tokens must be at least 1".to_owned());
         }
         let vocabulary = self.tokenizer.get_vocab_size(true) as u32;
-        let unknown = |token: &&u32| self.tokenizer.id_to_token(**token).is_none() && **token >= vocabulary;
-        match request.prompt.iter().find(unknown) {
-            Some(token) => Err(format!("the model has no token {token}")),
-            None => Ok(self.jobs.send(request)),
+        // Ids may have gaps, so that some are beyond the count of tokens.
+        for token in &request.prompt {
+            if self.tokenizer.id_to_token(*token).is_none() && *token >= vocabulary {
+                return Err(format!("the model has no token {token}"));
+            }
         }
+        Ok(self.jobs.send(request))
     }
 
     /// Generates text until it ends.

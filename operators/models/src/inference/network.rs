@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 use searchmill_kernels::loops::{attend_one, rms_norm, rotate, silu_product};
 use searchmill_kernels::product::{Matrix, multiply, project};
+use searchmill_kernels::training::add;
 
 use super::layer::{Layer, Stack};
 use super::shape::Shape;
@@ -51,7 +52,9 @@ impl Stack<Vec<f32>> {
     fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
         project(rows, Matrix { numbers: &self.weight, inputs: self.inputs }, out);
         if let Some(bias) = &self.bias {
-            out.chunks_exact_mut(bias.len()).for_each(|row| add(row, bias));
+            for row in out.chunks_exact_mut(bias.len()) {
+                add(row, bias);
+            }
         }
     }
 }
@@ -70,7 +73,7 @@ impl Network {
     pub(super) fn new(decoder: &Decoder) -> Result<Self> {
         let config = decoder.config();
         let shape = Shape::of(config);
-        let head = (!config.tie_word_embeddings).then(|| numbers(decoder.head_weight())).transpose()?;
+        let head = if config.tie_word_embeddings { None } else { Some(numbers(decoder.head_weight())?) };
         Ok(Self {
             shape,
             embedding: numbers(&decoder.embedding)?,
@@ -84,6 +87,7 @@ impl Network {
 
     /// Reads the tokens of the pieces into their slots. Writes the requested logits, concatenated in the order of the pieces.
     pub(super) fn read(&self, pieces: &mut [Piece<'_>], scratch: &mut Scratch, logits: &mut Vec<f32>) {
+        // Taken out, so that the other buffers can be written beside it.
         let mut hidden = std::mem::take(&mut scratch.hidden);
         hidden.clear();
         let mut positions = Vec::new();
@@ -100,6 +104,7 @@ impl Network {
             self.attend(layer, number, &angles, pieces, &mut hidden, scratch);
             self.feed(layer, &mut hidden, scratch);
         }
+        // After all layers: until then, the length of a slot is the number of tokens read before.
         for piece in pieces.iter_mut() {
             piece.slot.tokens.extend_from_slice(piece.tokens);
         }
@@ -152,7 +157,7 @@ impl Network {
             }
         }
         scratch.turned.resize(tokens * both, 0.0);
-        rotate(&scratch.wide[..tokens * both], (both, 0), angles.turns(), false, &mut scratch.turned[..tokens * both]);
+        rotate(&scratch.wide[..tokens * both], both, 0, angles.turns(), false, &mut scratch.turned[..tokens * both]);
     }
 
     /// Computes the attention of each token to those before it, head by head.
@@ -160,30 +165,31 @@ impl Network {
         let shape = &self.shape;
         let group = shape.heads / shape.shared;
         let (queries, keys) = (shape.heads * shape.size, shape.shared * shape.size);
-        let places: Vec<(&Slot, usize)> = pieces
-            .iter()
-            .flat_map(|piece| {
-                let seen = piece.slot.tokens.len();
-                (0..piece.tokens.len()).map(move |token| (&*piece.slot, seen + token + 1))
-            })
-            .collect();
+        // The slot of each token, and the number of keys that it sees: its own, and those before it.
+        let (mut seen, mut longest) = (Vec::new(), 1);
+        for piece in pieces {
+            for token in 0..piece.tokens.len() {
+                let count = piece.slot.tokens.len() + token + 1;
+                seen.push((&*piece.slot, count));
+                longest = longest.max(count);
+            }
+        }
         scratch.heard.clear();
-        scratch.heard.resize(places.len() * queries, 0.0);
+        scratch.heard.resize(seen.len() * queries, 0.0);
         let turned = &scratch.turned;
-        let longest = places.iter().map(|(_, count)| *count).max().unwrap_or(1);
         // Small tasks run on one thread.
         let least = (1 << 14) / (longest * group * shape.size) + 1;
         let tasks = scratch.heard.par_chunks_mut(group * shape.size).enumerate().with_min_len(least);
         tasks.for_each_init(Vec::new, |scores, (task, out)| {
             let (token, head) = (task / shape.shared, task % shape.shared);
-            let (slot, count) = places[token];
-            let kept = slot.head(shape, layer, head);
+            let (slot, count) = seen[token];
+            let cached = slot.head(shape, layer, head);
             let asked = &turned[token * (queries + keys) + head * group * shape.size..][..group * shape.size];
             scores.clear();
             scores.resize(group * count, 0.0);
-            let keys = Matrix { numbers: &kept.keys[..count * shape.size], inputs: shape.size };
+            let keys = Matrix { numbers: &cached.keys[..count * shape.size], inputs: shape.size };
             multiply(asked, keys, scores, count);
-            attend_one(scores, &kept.values[..count * shape.size], shape.size, out);
+            attend_one(scores, &cached.values[..count * shape.size], shape.size, out);
         });
     }
 
@@ -211,8 +217,4 @@ impl Network {
         let head = self.head.as_ref().unwrap_or(&self.embedding);
         project(&scratch.normed, Matrix { numbers: head, inputs: width }, logits);
     }
-}
-
-fn add(numbers: &mut [f32], more: &[f32]) {
-    numbers.iter_mut().zip(more).for_each(|(number, more)| *number += more);
 }

@@ -1,5 +1,7 @@
 //! Sampling: from logits to the next token.
 
+use std::cmp::Ordering;
+
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_kernels::loops::{highest, log_of_sum, powers};
@@ -59,8 +61,9 @@ impl Distribution {
 pub(super) fn draw(logits: &[f32], sampling: Sampling, chance: &mut ChaCha8Rng) -> Option<u32> {
     let mut best = [0];
     highest(logits, &mut best);
-    let largest = logits.get(best[0] as usize).copied().filter(|largest| largest.is_finite())?;
-    if logits.iter().any(|logit| logit.is_nan()) {
+    let largest = *logits.get(best[0] as usize)?;
+    // A NaN is never the highest, so it must be looked for.
+    if !largest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
         return None;
     }
     if sampling.temperature <= 0.0 {
@@ -78,6 +81,7 @@ pub(super) fn draw(logits: &[f32], sampling: Sampling, chance: &mut ChaCha8Rng) 
 fn pick<T>(weighted: impl Iterator<Item = (T, f32)> + Clone, chance: &mut ChaCha8Rng) -> Option<T> {
     let whole: f64 = weighted.clone().map(|(_, weight)| f64::from(weight)).sum();
     let mut left = chance.random::<f64>() * whole;
+    // Rounding may leave a rest behind the last one, which is taken then.
     let mut last = None;
     for (token, weight) in weighted {
         left -= f64::from(weight);
@@ -95,34 +99,38 @@ fn candidates(weights: &[f32], sampling: Sampling) -> Vec<u32> {
     if sampling.takes_all() {
         return all.collect();
     }
-    let order =
-        |one: &u32, other: &u32| weights[*other as usize].total_cmp(&weights[*one as usize]).then(one.cmp(other));
     let mut whole: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
-    let mut kept: Vec<u32> = if sampling.top_k == 0 {
+    let mut tokens: Vec<u32> = if sampling.top_k == 0 {
         // Tokens below this share are outside of the nucleus, whatever their number.
         let least = (whole * f64::from(1.0 - sampling.top_p) / weights.len() as f64) as f32;
         all.filter(|token| weights[*token as usize] >= least).collect()
     } else {
         all.collect()
     };
-    if sampling.top_k > 0 && kept.len() > sampling.top_k {
-        kept.select_nth_unstable_by(sampling.top_k - 1, order);
-        kept.truncate(sampling.top_k);
-        whole = kept.iter().map(|token| f64::from(weights[*token as usize])).sum();
+    if sampling.top_k > 0 && tokens.len() > sampling.top_k {
+        // A selection first: sorting the whole vocabulary takes longer.
+        tokens.select_nth_unstable_by(sampling.top_k - 1, |one, other| descending(weights, *one, *other));
+        tokens.truncate(sampling.top_k);
+        whole = tokens.iter().map(|token| f64::from(weights[*token as usize])).sum();
     }
-    kept.sort_unstable_by(order);
-    nucleus(&mut kept, weights, whole * f64::from(sampling.top_p));
-    kept
+    tokens.sort_unstable_by(|one, other| descending(weights, *one, *other));
+    // The nucleus: the most probable tokens that have this weight together.
+    let wanted = whole * f64::from(sampling.top_p);
+    let (mut reached, mut count) = (0.0, 0);
+    for token in &tokens {
+        count += 1;
+        reached += f64::from(weights[*token as usize]);
+        if reached >= wanted {
+            break;
+        }
+    }
+    tokens.truncate(count);
+    tokens
 }
 
-/// Truncates tokens, sorted by probability, to the first ones with the total weight `wanted`.
-fn nucleus(kept: &mut Vec<u32>, weights: &[f32], wanted: f64) {
-    let mut reached = 0.0;
-    let count = kept.iter().position(|token| {
-        reached += f64::from(weights[*token as usize]);
-        reached >= wanted
-    });
-    kept.truncate(count.map_or(kept.len(), |last| last + 1));
+/// Compares tokens by number, the largest first; equal ones in the order of the vocabulary.
+fn descending(numbers: &[f32], one: u32, other: u32) -> Ordering {
+    numbers[other as usize].total_cmp(&numbers[one as usize]).then(one.cmp(&other))
 }
 
 /// Returns the natural logarithm of a token's probability before sampling settings apply.
@@ -133,13 +141,12 @@ pub(super) fn log_probability(logits: &[f32], token: u32) -> f32 {
 /// Returns the most probable tokens with their log-probabilities, in descending order; equal ones in the order of the
 /// vocabulary.
 pub(super) fn most_probable(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
-    let order = |one: &u32, other: &u32| logits[*other as usize].total_cmp(&logits[*one as usize]).then(one.cmp(other));
     let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
     if (1..tokens.len()).contains(&count) {
-        tokens.select_nth_unstable_by(count - 1, order);
+        tokens.select_nth_unstable_by(count - 1, |one, other| descending(logits, *one, *other));
     }
     tokens.truncate(count);
-    tokens.sort_unstable_by(order);
+    tokens.sort_unstable_by(|one, other| descending(logits, *one, *other));
     let whole = log_of_sum(logits);
     tokens.into_iter().map(|token| (token, logits[token as usize] - whole)).collect()
 }

@@ -69,7 +69,10 @@ impl Scorer {
         let config = files.config()?;
         let context = context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let need = inference_need(&config, 1, context, compute.dtype.size_in_bytes());
-        compute.memory(memory).map_or(Ok(()), |memory| need.check(memory))?;
+        // Before the weights are read: what does not fit would end the process.
+        if let Some(memory) = compute.memory(memory) {
+            need.check(memory)?;
+        }
         let decoder = files.decoder(adapter, compute)?;
         let reader = if compute.is_plain() {
             Reader::Loops(Network::new(&decoder).map_err(failed)?)
@@ -102,10 +105,14 @@ impl Scorer {
         if tokens.len() > self.context {
             return Err(format!("the text has {} tokens, the model's context {}", tokens.len(), self.context));
         }
-        let within = |span: &Range<usize>| span.start < part.end && span.end > part.start;
-        let mut places = spans.iter().enumerate().filter(|(_, span)| within(span)).map(|(at, _)| at);
-        let first = places.next().ok_or("there is nothing to score: the part is empty")?;
-        let last = places.next_back().unwrap_or(first);
+        let (mut first, mut last) = (None, 0);
+        for (index, span) in spans.iter().enumerate() {
+            if span.start < part.end && span.end > part.start {
+                first = first.or(Some(index));
+                last = index;
+            }
+        }
+        let first = first.ok_or("there is nothing to score: the part is empty")?;
         if first == 0 {
             return Err("the first token of a text has no probability: nothing stands before it".to_owned());
         }
@@ -128,7 +135,7 @@ impl Scorer {
 fn by_loops(network: &Network, tokens: &[u32], first: usize) -> Vec<f32> {
     let (mut slot, mut scratch, mut logits) = (Slot::new(&network.shape), Scratch::default(), Vec::new());
     let (mut numbers, mut at) = (Vec::new(), 0);
-    // The logits of the last token are not needed.
+    // The logits of the last token are not needed: nothing is predicted from them.
     let end = tokens.len() - 1;
     while at < end {
         let count = TOKENS.min(end - at);
@@ -149,6 +156,7 @@ fn by_tensors(decoder: &Decoder, tokens: &[u32], first: usize) -> candle_core::R
     let mut numbers = Vec::new();
     for start in (first - 1..count).step_by(TOKENS) {
         let length = TOKENS.min(count - start);
+        // Some tokens at a time: the logits of a long text would take more memory than the model.
         let logits = decoder.logits(&hidden.narrow(0, start, length)?)?;
         numbers.extend(log_probabilities(&logits, &tokens[start + 1..=start + length])?.to_vec1::<f32>()?);
     }

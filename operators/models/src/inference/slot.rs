@@ -18,6 +18,7 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // A set whose insert panicked is still a set: the place must not be lost.
         self.free.lock().unwrap_or_else(PoisonError::into_inner).insert(self.number);
     }
 }
@@ -27,10 +28,6 @@ impl Place {
     pub(super) fn take(free: &Free) -> Option<Self> {
         let number = free.lock().unwrap_or_else(PoisonError::into_inner).pop_first()?;
         Some(Self { number, free: Arc::clone(free) })
-    }
-
-    pub(super) fn number(&self) -> usize {
-        self.number
     }
 }
 
@@ -62,8 +59,10 @@ impl Slot {
 
     /// Returns the place on the device.
     pub(super) fn place(&self) -> Result<usize> {
-        let place = self.place.as_ref().map(Place::number);
-        place.ok_or_else(|| candle_core::Error::Msg("the slot is not on a device".to_owned()))
+        match &self.place {
+            Some(place) => Ok(place.number),
+            None => candle_core::bail!("the slot is not on a device"),
+        }
     }
 
     pub(super) fn head(&self, shape: &Shape, layer: usize, head: usize) -> &Head {
@@ -97,7 +96,10 @@ impl Slot {
     /// Copies the first `count` tokens.
     pub(super) fn beginning(&self, shape: &Shape, count: usize) -> Self {
         let numbers = count * shape.size;
-        let part = |head: &Head| Head { keys: head.keys[..numbers].to_vec(), values: head.values[..numbers].to_vec() };
-        Self { tokens: self.tokens[..count].to_vec(), heads: self.heads.iter().map(part).collect(), place: None }
+        let mut heads = Vec::with_capacity(self.heads.len());
+        for head in &self.heads {
+            heads.push(Head { keys: head.keys[..numbers].to_vec(), values: head.values[..numbers].to_vec() });
+        }
+        Self { tokens: self.tokens[..count].to_vec(), heads, place: None }
     }
 }

@@ -1,5 +1,6 @@
 //! Source of a decoder: a folder, a `.gguf` file, the Hugging Face hub, or another node of the pipeline.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use crate::decoder::{ADAPTER_CONFIG, Decoder, DecoderConfig, INDEX, SINGLE};
+use crate::files::broken;
 use crate::gguf;
 use crate::location::{ModelPlace, Needs, main_branch};
 
@@ -46,21 +48,23 @@ const NEEDS: Needs = Needs { files: FILES, whole_folder: true, beside: BESIDE };
 
 /// Reports an adapter without its base, as far as it is known before the run what is bound to `model`.
 pub fn lone_adapter(kinds: &[Option<&str>]) -> Vec<ParamIssue> {
-    let alone = !kinds.is_empty() && kinds.iter().all(|kind| *kind == Some(ADAPTER));
-    let issue = ParamIssue::new("", "`model` is an adapter without its base").with_help(NAME_BOTH);
-    alone.then_some(issue).into_iter().collect()
+    if kinds.is_empty() || kinds.iter().any(|kind| *kind != Some(ADAPTER)) {
+        return Vec::new();
+    }
+    vec![ParamIssue::new("", "`model` is an adapter without its base").with_help(NAME_BOTH)]
 }
 
 impl ModelSource {
     /// Returns the issues, with paths below `path`.
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
-        let empty = |text: &Option<String>| text.as_ref().is_some_and(|text| text.trim().is_empty());
         let mut issues = Vec::new();
-        if empty(&self.model) {
-            issues.push(ParamIssue::new(format!("{path}.model"), "must name a folder or a Hugging Face id"));
-        }
-        if empty(&self.adapter) {
-            issues.push(ParamIssue::new(format!("{path}.adapter"), "must name a folder"));
+        for (name, text, message) in [
+            ("model", &self.model, "must name a folder or a Hugging Face id"),
+            ("adapter", &self.adapter, "must name a folder"),
+        ] {
+            if text.as_ref().is_some_and(|text| text.trim().is_empty()) {
+                issues.push(ParamIssue::new(format!("{path}.{name}"), message));
+            }
         }
         issues
     }
@@ -71,8 +75,11 @@ impl ModelSource {
 
     /// Returns the files outside the pipeline that it reads; relative paths start at `directory`.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
-        let model = self.place(directory).map(|place| place.sources(NEEDS)).unwrap_or_default();
-        model.into_iter().chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
+        let mut sources = self.place(directory).map(|place| place.sources(NEEDS)).unwrap_or_default();
+        if let Some(adapter) = &self.adapter {
+            sources.push(Source::Path(adapter.clone()));
+        }
+        sources
     }
 
     /// Declares the files that it reads, what must be fetched, and that the input `model` is no adapter alone.
@@ -89,12 +96,16 @@ impl ModelSource {
     /// # Errors
     /// When the Hub cannot be reached.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
-        self.place(&context.resolve("")).map_or(Ok(()), |place| place.fetch(context))
+        match self.place(&context.resolve("")) {
+            Some(place) => place.fetch(context),
+            None => Ok(()),
+        }
     }
 
     /// Returns those of a node's inputs that are used. Of several whole models without an adapter, only the last one is:
     /// `[base, student]` names the student, whether it is an adapter of its base or a whole model.
     pub fn used<'t>(&self, trees: &[&'t TreeInput]) -> Vec<&'t TreeInput> {
+        // In a loop, `[base, policy]` binds an adapter after the first round or, with `merge`, a whole model.
         let has_adapter = self.adapter.is_some() || trees.iter().any(|tree| is_adapter(&tree.path));
         let first = if has_adapter { 0 } else { trees.len().saturating_sub(1) };
         trees[first..].to_vec()
@@ -110,37 +121,40 @@ impl ModelSource {
         trees: &[&TreeInput],
         context: &Context,
     ) -> Result<(PathBuf, Option<PathBuf>), OperatorError> {
-        let paths = self.used(trees).into_iter().map(|tree| tree.path.clone());
-        let (adapters, mut models): (Vec<_>, Vec<_>) = paths.partition(|path| is_adapter(path));
+        let (mut adapters, mut models) = (Vec::new(), Vec::new());
+        for tree in self.used(trees) {
+            if is_adapter(&tree.path) { adapters.push(tree.path.clone()) } else { models.push(tree.path.clone()) }
+        }
         if let Some(place) = self.place(&context.resolve("")) {
             models.push(Self::fetched(&place, context)?);
         }
-        let adapters = adapters.into_iter().chain(self.adapter.iter().map(|adapter| context.resolve(adapter)));
-        let adapters: Vec<PathBuf> = adapters.collect();
-        let (adapter, model) = (one(adapters, "adapter")?, one(models, "model")?);
-        if model.is_none() && adapter.is_some() {
-            let message = "an adapter is given without the model that it was trained for";
-            return Err(OperatorError::pipeline(message).with_help(NAME_BOTH));
+        if let Some(adapter) = &self.adapter {
+            adapters.push(context.resolve(adapter));
         }
-        let model = model.ok_or_else(|| {
-            OperatorError::pipeline("no model is given").with_help(
+        match (one(adapters, "adapter")?, one(models, "model")?) {
+            (adapter, Some(model)) => Ok((model, adapter)),
+            (Some(_), None) => {
+                let message = "an adapter is given without the model that it was trained for";
+                Err(OperatorError::pipeline(message).with_help(NAME_BOTH))
+            }
+            (None, None) => Err(OperatorError::pipeline("no model is given").with_help(
                 "bind one by `from: {model: …}` (with an adapter also its base: `model: [base, adapter]`), or name a \
                  folder or a Hugging Face id as `model`",
-            )
-        })?;
-        Ok((model, adapter))
+            )),
+        }
     }
 
     /// Returns what identifies the weights: the commit of a repository and the digests of the node's inputs. `None` if a
     /// part is only known by its path.
     pub fn revision(&self, trees: &[&TreeInput], context: &Context) -> Option<String> {
-        let commit = match self.place(&context.resolve("")) {
-            Some(place) => Some(place.commit()?),
-            None => None,
-        };
-        let digests = trees.iter().map(|tree| tree.digest.clone());
-        let parts: Vec<String> = commit.into_iter().chain(digests).filter(|part| !part.is_empty()).collect();
-        (self.adapter.is_none() && !parts.is_empty()).then(|| parts.join("+"))
+        let mut parts = Vec::new();
+        if let Some(place) = self.place(&context.resolve("")) {
+            // A folder or a file is only known by its path.
+            parts.push(place.commit()?);
+        }
+        parts.extend(trees.iter().map(|tree| tree.digest.clone()));
+        parts.retain(|part| !part.is_empty());
+        if self.adapter.is_some() || parts.is_empty() { None } else { Some(parts.join("+")) }
     }
 
     fn fetched(place: &ModelPlace, context: &Context) -> Result<PathBuf, OperatorError> {
@@ -155,46 +169,52 @@ impl ModelSource {
         if opened.has(SINGLE, context)? {
             return Ok(opened.path);
         }
-        let missing = |file: &str| {
-            let message = format!("{}: the repository has no {file}", opened.path.display());
-            OperatorError::data(message).with_help("the repository must hold weights as .safetensors files")
-        };
         if !opened.has(INDEX, context)? {
-            return Err(missing(INDEX));
+            return Err(missing(&opened.path, INDEX));
         }
         for shard in shards(&opened.path)? {
             if !opened.has(&shard, context)? {
-                return Err(missing(&shard));
+                return Err(missing(&opened.path, &shard));
             }
         }
         Ok(opened.path)
     }
 }
 
+fn missing(folder: &Path, file: &str) -> OperatorError {
+    OperatorError::data(format!("{}: the repository has no {file}", folder.display()))
+        .with_help("the repository must hold weights as .safetensors files")
+}
+
 /// Returns the files of a model folder or of a `.gguf` file: those that inference and training read.
 ///
 /// # Errors
 /// When there are no weights, or the index of shards is broken.
-pub fn model_files(place: &Path) -> Result<Vec<PathBuf>, OperatorError> {
-    let gguf = gguf::found(place)?;
+pub fn model_files(path: &Path) -> Result<Vec<PathBuf>, OperatorError> {
+    let gguf = gguf::file_of(path)?;
     let folder = match &gguf {
         Some(file) => file.parent().unwrap_or(Path::new("")),
-        None => place,
+        None => path,
     };
-    let weights = match gguf.clone() {
-        Some(file) => vec![file],
-        None if folder.join(SINGLE).is_file() => vec![folder.join(SINGLE)],
-        None => {
-            let shards = shards(folder)?.into_iter().map(|shard| folder.join(shard));
-            std::iter::once(folder.join(INDEX)).filter(|index| index.is_file()).chain(shards).collect()
+    let mut files = vec![folder.join("config.json")];
+    files.extend(BESIDE.iter().map(|name| folder.join(name)));
+    files.retain(|path| path.is_file());
+    let others = files.len();
+    if let Some(file) = &gguf {
+        files.push(file.clone());
+    } else if folder.join(SINGLE).is_file() {
+        files.push(folder.join(SINGLE));
+    } else {
+        if folder.join(INDEX).is_file() {
+            files.push(folder.join(INDEX));
         }
-    };
-    if weights.is_empty() {
+        files.extend(shards(folder)?.into_iter().map(|shard| folder.join(shard)));
+    }
+    if files.len() == others {
         let message = format!("{} has no weights (`{SINGLE}`, or shards with `{INDEX}`)", folder.display());
         return Err(OperatorError::data(message));
     }
-    let beside = ["config.json"].iter().chain(BESIDE).map(|name| folder.join(name)).filter(|path| path.is_file());
-    Ok(beside.chain(weights).collect())
+    Ok(files)
 }
 
 /// Checks that the files of a model folder are complete: the configuration is that of a decoder, and weights have the
@@ -203,12 +223,12 @@ pub fn model_files(place: &Path) -> Result<Vec<PathBuf>, OperatorError> {
 /// # Errors
 /// When a file is cut off or broken.
 pub fn check_files(folder: &Path) -> Result<(), OperatorError> {
-    if gguf::found(folder)?.is_some() {
+    if gguf::file_of(folder)?.is_some() {
         return Ok(());
     }
     Decoder::read_config(folder)?;
     for file in model_files(folder)?.iter().filter(|file| file.extension().is_some_and(|end| end == "safetensors")) {
-        check_weights(file).map_err(|problem| OperatorError::data(format!("{}: {problem}", file.display())))?;
+        check_weights(file).map_err(|problem| broken(file, problem))?;
     }
     Ok(())
 }
@@ -217,14 +237,15 @@ fn check_weights(path: &Path) -> Result<(), String> {
     let mut file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut size = [0; 8];
-    let cut_off = |_| "the file is cut off before the end of its header".to_owned();
-    file.read_exact(&mut size).map_err(cut_off)?;
+    let cut_off = "the file is cut off before the end of its header";
+    file.read_exact(&mut size).map_err(|_| cut_off)?;
     let header = u64::from_le_bytes(size);
+    // Checked before the buffer is allocated: the number may be garbage.
     if header > length.saturating_sub(8) {
-        return Err("the file is cut off before the end of its header".to_owned());
+        return Err(cut_off.to_owned());
     }
     let mut text = vec![0; usize::try_from(header).map_err(|error| error.to_string())?];
-    file.read_exact(&mut text).map_err(cut_off)?;
+    file.read_exact(&mut text).map_err(|_| cut_off)?;
     let tensors: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(&text).map_err(|error| format!("its header is not JSON: {error}"))?;
     let ends = tensors.values().filter_map(|tensor| tensor["data_offsets"][1].as_u64());
@@ -249,12 +270,13 @@ fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorE
 }
 
 /// Returns the shards named by a folder's index.
-fn shards(folder: &Path) -> Result<Vec<String>, OperatorError> {
+fn shards(folder: &Path) -> Result<BTreeSet<String>, OperatorError> {
     let index = read_json(&folder.join(INDEX))?;
-    let files = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
-    let mut files: Vec<String> = files.filter_map(|file| file.as_str().map(str::to_owned)).collect();
-    files.sort();
-    files.dedup();
+    // The map names the file of each tensor: a set of the files, in the order of their names.
+    let mut files = BTreeSet::new();
+    if let Some(map) = index["weight_map"].as_object() {
+        files.extend(map.values().filter_map(|file| file.as_str().map(str::to_owned)));
+    }
     Ok(files)
 }
 
@@ -277,15 +299,23 @@ pub(super) fn stop_tokens(
     config: &DecoderConfig,
     tokenizer: &Tokenizer,
 ) -> Result<Vec<u32>, OperatorError> {
-    let mut tokens: Vec<u32> = config.eos_token_id.iter().flat_map(|ids| ids.all().to_vec()).collect();
+    let mut tokens = BTreeSet::new();
+    if let Some(ids) = &config.eos_token_id {
+        tokens.extend(ids.all());
+    }
+    // One id, or a list.
     let generation = &read_json(&folder.join("generation_config.json"))?["eos_token_id"];
-    let several = generation.as_array().into_iter().flatten().chain(std::iter::once(generation));
-    tokens.extend(several.filter_map(|id| u32::try_from(id.as_u64()?).ok()));
+    let listed = generation.as_array().map_or(std::slice::from_ref(generation), Vec::as_slice);
+    for id in listed.iter().filter_map(serde_json::Value::as_u64) {
+        tokens.extend(u32::try_from(id));
+    }
     let eos = &read_json(&folder.join("tokenizer_config.json"))?["eos_token"];
-    let named = eos.as_str().or(eos["content"].as_str());
-    tokens
-        .extend(named.into_iter().chain(["<|im_end|>", "<|eot_id|>"]).filter_map(|token| tokenizer.token_to_id(token)));
-    tokens.sort_unstable();
-    tokens.dedup();
-    Ok(tokens)
+    if let Some(named) = eos.as_str().or(eos["content"].as_str()) {
+        tokens.extend(tokenizer.token_to_id(named));
+    }
+    // The end of a message in ChatML and in Llama's format. Base models name only the end of a text.
+    for end in ["<|im_end|>", "<|eot_id|>"] {
+        tokens.extend(tokenizer.token_to_id(end));
+    }
+    Ok(tokens.into_iter().collect())
 }

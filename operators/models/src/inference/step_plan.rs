@@ -72,12 +72,16 @@ impl StepPlan {
             parts.push(Part { first, count, place: piece.slot.place()?, seen });
             first += count;
         }
-        let (device, dtype) = (cache.device(), cache.dtype());
-        let positions: Vec<u32> =
-            parts.iter().flat_map(|part| (part.seen..part.seen + part.count).map(|at| at as u32)).collect();
+        let (device, dtype) = (&cache.device, cache.dtype);
+        let (mut positions, mut written) = (Vec::new(), Vec::new());
+        for part in &parts {
+            for at in part.seen..part.seen + part.count {
+                positions.push(at as u32);
+                written.push((part.place, at));
+            }
+        }
         let (cosines, sines) = rope.angles(&positions).tables(device, dtype)?;
-        let written = parts.iter().flat_map(|part| (0..part.count).map(|token| (part.place, part.seen + token)));
-        let written = cache.addresses(written)?;
+        let written = cache.addresses(written.into_iter())?;
         let (alone, texts): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.count == 1);
         let order: Vec<usize> =
             alone.iter().chain(&texts).flat_map(|part| part.first..part.first + part.count).collect();
@@ -90,11 +94,11 @@ impl StepPlan {
 
 /// Inverts a permutation.
 fn inverse(order: &[usize], device: &Device) -> Result<Tensor> {
-    let mut places = vec![0_u32; order.len()];
-    for (place, number) in order.iter().enumerate() {
-        places[*number] = place as u32;
+    let mut positions = vec![0_u32; order.len()];
+    for (position, number) in order.iter().enumerate() {
+        positions[*number] = position as u32;
     }
-    Tensor::new(places, device)
+    Tensor::new(positions, device)
 }
 
 impl Singles {
@@ -102,33 +106,40 @@ impl Singles {
         let first = alone.iter().map(|part| part.place).min().unwrap_or(0);
         let places = alone.iter().map(|part| part.place + 1 - first).max().unwrap_or(0);
         let longest = alone.iter().map(|part| part.seen + 1).max().unwrap_or(1);
+        // Places between those of these rows compute something that nothing reads: one key suffices, without it the
+        // softmax would be of nothing.
         let (mut spread, mut ends) = (vec![alone[0].first as u32; places], vec![1_u32; places]);
         for part in alone {
             spread[part.place - first] = part.first as u32;
             ends[part.place - first] = part.seen as u32 + 1;
         }
         let back: Vec<u32> = alone.iter().map(|part| (part.place - first) as u32).collect();
-        let in_order = |numbers: &[u32]| numbers.iter().enumerate().all(|(at, number)| at as u32 == *number);
-        let tensor = |numbers: Vec<u32>, whole: bool| -> Result<Option<Tensor>> {
-            if whole && in_order(&numbers) { Ok(None) } else { Ok(Some(Tensor::new(numbers, device)?)) }
-        };
         let whole = places == alone.len();
         let bias = bias(ends, longest, device)?.reshape((places, 1, 1, longest))?;
-        let (spread, back) = (tensor(spread, whole && are_all)?, tensor(back, whole)?);
+        // In the usual case, when all rows write, nothing is copied.
+        let is_spread = whole && are_all && is_counting(&spread);
+        let spread = if is_spread { None } else { Some(Tensor::new(spread, device)?) };
+        let back = if whole && is_counting(&back) { None } else { Some(Tensor::new(back, device)?) };
         Ok(Self { first, places, spread, back, longest, bias })
     }
+}
+
+/// Whether these are 0, 1, 2, ….
+fn is_counting(numbers: &[u32]) -> bool {
+    numbers.iter().enumerate().all(|(at, number)| at as u32 == *number)
 }
 
 impl Text {
     fn new(part: &Part, shape: &Shape, device: &Device) -> Result<Self> {
         let keys = part.seen + part.count;
         let step = (SCORES / (shape.heads * keys)).max(1);
-        let block = |first: usize| {
+        let mut blocks = Vec::new();
+        for first in (0..part.count).step_by(step) {
             let count = step.min(part.count - first);
+            // A token sees itself and all tokens before it.
             let ends = (0..count).map(|token| (part.seen + first + token + 1) as u32).collect();
-            Ok(TextBlock { first, bias: bias(ends, part.seen + first + count, device)? })
-        };
-        let blocks = (0..part.count).step_by(step).map(block).collect::<Result<_>>()?;
+            blocks.push(TextBlock { first, bias: bias(ends, part.seen + first + count, device)? });
+        }
         Ok(Self { first: part.first, count: part.count, place: part.place, blocks })
     }
 }

@@ -28,7 +28,10 @@ pub(super) struct TensorNetwork {
 impl Stack<Tensor> {
     fn apply(&self, rows: &Tensor) -> Result<Tensor> {
         let out = rows.matmul(&self.weight.t()?)?;
-        self.bias.as_ref().map_or(Ok(out.clone()), |bias| out.broadcast_add(bias))
+        match &self.bias {
+            Some(bias) => out.broadcast_add(bias),
+            None => Ok(out),
+        }
     }
 }
 
@@ -42,14 +45,14 @@ impl TensorNetwork {
         let config = decoder.config();
         let shape = Shape::of(config);
         let embedding = decoder.embedding.clone();
-        let cache = DeviceCache::new(shape, places, context, (embedding.dtype(), embedding.device().clone()));
+        let cache = DeviceCache::new(shape, places, context, embedding.dtype(), embedding.device().clone());
+        let mut layers = Vec::with_capacity(decoder.blocks.len());
+        for block in &decoder.blocks {
+            layers.push(Layer::new(block, |weight| Ok(weight.clone()))?);
+        }
         Ok(Self {
             shape,
-            layers: decoder
-                .blocks
-                .iter()
-                .map(|block| Layer::new(block, |weight| Ok(weight.clone())))
-                .collect::<Result<_>>()?,
+            layers,
             norm: decoder.norm.clone(),
             head: decoder.head_weight().clone(),
             rope: std::sync::Arc::clone(&decoder.rope),
@@ -79,6 +82,7 @@ impl TensorNetwork {
     /// When the device fails; the slots are then invalid.
     pub(super) fn read(&mut self, pieces: &mut [Piece<'_>], logits: &mut Vec<f32>) -> Result<()> {
         let longest = pieces.iter().map(|piece| piece.slot.tokens.len() + piece.tokens.len()).max().unwrap_or(0);
+        // Before the plan: the addresses of tokens depend on the capacity.
         self.cache.reserve(longest)?;
         let plan = StepPlan::new(pieces, &self.shape, &self.rope, &self.cache)?;
         let tokens: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens.iter().copied()).collect();
@@ -100,18 +104,16 @@ impl TensorNetwork {
     fn attend(&self, layer: &Layer<Tensor>, number: usize, tokens: &Tensor, plan: &StepPlan) -> Result<Tensor> {
         let s = &self.shape;
         let all = layer.query_key_value.apply(tokens)?;
-        let count = all.dim(0)?;
-        let part =
-            |first: usize, heads: usize| all.narrow(1, first * s.size, heads * s.size)?.reshape((count, heads, s.size));
-        let (mut queries, mut keys) = (part(0, s.heads)?, part(s.heads, s.shared)?);
-        let values = part(s.heads + s.shared, s.shared)?;
+        let (mut queries, mut keys) = (heads(&all, 0, s.heads, s.size)?, heads(&all, s.heads, s.shared, s.size)?);
+        let values = heads(&all, s.heads + s.shared, s.shared, s.size)?;
         if let Some((of_queries, of_keys)) = &layer.head_norms {
             queries = rms_norm(&queries, of_queries, self.eps)?;
             keys = rms_norm(&keys, of_keys, self.eps)?;
         }
-        let turned =
-            |heads: Tensor| rope_thd(&heads.unsqueeze(0)?.contiguous()?, &plan.cosines, &plan.sines)?.squeeze(0);
-        (queries, keys) = (turned(queries)?, turned(keys)?);
+        for part in [&mut queries, &mut keys] {
+            *part = rope_thd(&part.unsqueeze(0)?.contiguous()?, &plan.cosines, &plan.sines)?.squeeze(0)?;
+        }
+        // Written before the attention: a token sees itself.
         self.cache.write(number, &keys, &values, &plan.written)?;
         let mut parts = Vec::new();
         if let Some(singles) = &plan.singles {
@@ -121,7 +123,7 @@ impl TensorNetwork {
             parts.push(self.listen(number, &queries, text)?);
         }
         let heard = if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(&parts, 0)? };
-        plan.order.as_ref().map_or(Ok(heard.clone()), |order| heard.index_select(order, 0))
+        select(&heard, plan.order.as_ref())
     }
 
     /// Computes the attention of rows that read one token each: tokens × (heads · size).
@@ -157,6 +159,7 @@ impl TensorNetwork {
 
     fn shares(&self, scores: Tensor, bias: &Tensor) -> Result<Tensor> {
         let dtype = scores.dtype();
+        // In f32, whatever the precision: bf16 has too few digits for a sum of many powers.
         let scores = (scores.to_dtype(DType::F32)? * (1.0 / (self.shape.size as f64).sqrt()))?;
         softmax_last_dim(&scores.broadcast_add(bias)?)?.to_dtype(dtype)
     }
@@ -171,6 +174,7 @@ impl TensorNetwork {
         if wanted.is_empty() {
             return Ok(());
         }
+        // While decoding, all rows are wanted: no copy.
         let all = wanted.len() == hidden.dim(0)?;
         let wanted = if all { None } else { Some(Tensor::new(wanted, self.device())?) };
         let rows = rms_norm(&select(hidden, wanted.as_ref())?, &self.norm, self.eps)?;
@@ -179,6 +183,15 @@ impl TensorNetwork {
     }
 }
 
+/// Returns `count` heads of each token, from head `first`: tokens × count × size.
+fn heads(all: &Tensor, first: usize, count: usize, size: usize) -> Result<Tensor> {
+    all.narrow(1, first * size, count * size)?.reshape((all.dim(0)?, count, size))
+}
+
+/// Returns these rows in this order (`None`: all as they are).
 fn select(rows: &Tensor, places: Option<&Tensor>) -> Result<Tensor> {
-    places.map_or(Ok(rows.clone()), |places| rows.index_select(places, 0))
+    match places {
+        Some(places) => rows.index_select(places, 0),
+        None => Ok(rows.clone()),
+    }
 }

@@ -56,14 +56,16 @@ impl Writer {
 
     /// Returns the length of the text that no stop string can cut any more.
     pub(super) fn settled(&self) -> usize {
-        let held = self.stops.iter().map(|stop| unfinished(&self.text, stop)).max().unwrap_or(0);
-        self.text.len() - held
+        let unsettled = self.stops.iter().map(|stop| unfinished(&self.text, stop)).max().unwrap_or(0);
+        self.text.len() - unsettled
     }
 
     fn write(&mut self, all: bool) -> bool {
+        // Decoded twice and compared: what a token writes depends on the ones before it.
         let before = self.decode(&self.tokens[self.context..self.written]);
         let after = self.decode(&self.tokens[self.context..]);
         let new = after.strip_prefix(before.as_str()).unwrap_or_default();
+        // The rest of a character may come with the next token.
         if new.is_empty() || (new.ends_with(BROKEN) && !all) {
             return false;
         }
@@ -80,16 +82,17 @@ impl Writer {
 
     /// Cuts the text at the first stop string that ends after `searched` (of several at one place, the first in the list).
     fn stop(&mut self, searched: usize) -> bool {
-        let found = self.stops.iter().enumerate().filter_map(|(number, stop)| {
+        let matches = self.stops.iter().enumerate().filter_map(|(number, stop)| {
+            // It may have begun before the new text, which is all that was not searched.
             let mut from = (searched + 1).saturating_sub(stop.len());
             while !self.text.is_char_boundary(from) {
                 from -= 1;
             }
             self.text[from..].find(stop.as_str()).map(|at| (from + at, number))
         });
-        let Some((first, number)) = found.min() else { return false };
-        let kept = if self.keep_stop { self.stops[number].len() } else { 0 };
-        self.text.truncate(first + kept);
+        let Some((first, number)) = matches.min() else { return false };
+        let included = if self.keep_stop { self.stops[number].len() } else { 0 };
+        self.text.truncate(first + included);
         self.stopped = Some(number);
         true
     }

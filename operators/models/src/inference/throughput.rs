@@ -35,7 +35,9 @@ const STEP: usize = 4096;
 pub fn generation(
     config: &str,
     compute: &Compute,
-    (batch, prompt, new): (usize, usize, usize),
+    batch: usize,
+    prompt: usize,
+    new: usize,
 ) -> Result<Generation, OperatorError> {
     let drawn = Drawn::new(config, compute)?;
     let context = prompt + new + 1;
@@ -62,8 +64,9 @@ pub fn generation(
     let (batch, prompt, new) = (batch as f64, prompt as f64, new as f64);
     let flops = batch * (prompt * (2.0 * drawn.mapped() + drawn.attention(prompt / 2.0)) + 2.0 * drawn.head());
     let number = compute.dtype.size_in_bytes();
-    let kept = drawn.config.cache_bytes_per_token(number) as f64 * batch * (prompt + new / 2.0);
-    let read = (drawn.mapped() + drawn.head()) * number as f64 + kept;
+    // Each new token reads the weights, and the cache of all tokens before it: on average half of the new ones.
+    let cached = drawn.config.cache_bytes_per_token(number) as f64 * batch * (prompt + new / 2.0);
+    let read = (drawn.mapped() + drawn.head()) * number as f64 + cached;
     Ok(Generation {
         prefill_tokens_per_second: batch * prompt / prefill,
         prefill_flops: flops / prefill,
@@ -88,8 +91,8 @@ impl Run {
         let vocabulary = self.generator.shape().vocabulary;
         let tokens: Vec<u32> = (0..count).map(|at| (at * 7919 % vocabulary) as u32).collect();
         for _ in 0..times {
-            let pieces = slots.iter_mut().map(|slot| Piece { slot, tokens: &tokens, wanted: 1 });
-            let mut pieces: Vec<Piece<'_>> = pieces.collect();
+            let mut pieces: Vec<Piece<'_>> =
+                slots.iter_mut().map(|slot| Piece { slot, tokens: &tokens, wanted: 1 }).collect();
             self.generator.read(&mut pieces, &mut self.scratch, &mut self.logits).map_err(failed)?;
         }
         Ok(())

@@ -11,11 +11,10 @@ pub fn parse_tools(text: &str) -> Result<Vec<Json>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let unfit = |reason: &str| format!("the tool definitions are not a JSON list: {reason}");
     match Json::parse(text) {
         Ok(Json::List(tools)) => Ok(tools.into_iter().map(served).collect()),
-        Ok(_) => Err(unfit("something else was found")),
-        Err(error) => Err(unfit(&error)),
+        Ok(_) => Err("the tool definitions are not a JSON list: something else was found".to_owned()),
+        Err(error) => Err(format!("the tool definitions are not a JSON list: {error}")),
     }
 }
 

@@ -16,26 +16,35 @@ const LEAST: usize = 3;
 /// model ends there, and must be tokenised as the same text was in training.
 pub fn phrases(texts: &[String], share: f64) -> Vec<String> {
     let start = beginning(texts);
-    let sample = texts.iter().step_by(texts.len().div_ceil(SAMPLE).max(1));
     let mut names = Names::default();
-    let mut cut: Vec<Vec<Vec<usize>>> = sample
-        .map(|text| messages(&text[start.len()..]).into_iter().map(|message| names.units(message)).collect())
-        .collect();
+    let mut cut: Vec<Vec<Vec<usize>>> = Vec::new();
+    for text in texts.iter().step_by(texts.len().div_ceil(SAMPLE).max(1)) {
+        let mut units = Vec::new();
+        for message in messages(&text[start.len()..]) {
+            units.push(names.units(message));
+        }
+        cut.push(units);
+    }
+    // At least two: what a single text repeats is no phrase.
     let wanted = (share * cut.len() as f64).ceil().max(2.0) as usize;
-    while let Some(pair) = most_frequent(&cut, wanted) {
-        let merged = names.join(pair);
+    while let Some((one, other)) = most_frequent(&cut, wanted) {
+        let merged = names.join(one, other);
         for message in cut.iter_mut().flatten() {
-            merge(message, pair, merged);
+            merge(message, one, other, merged);
         }
     }
-    let mut found: Vec<usize> = Vec::new();
+    let mut phrases = Vec::new();
+    if !start.trim().is_empty() {
+        phrases.push(start);
+    }
+    let mut seen: Vec<usize> = Vec::new();
     for unit in cut.iter().flatten().flatten() {
-        if names.size[*unit] >= LEAST && !found.contains(unit) {
-            found.push(*unit);
+        if names.size[*unit] >= LEAST && !seen.contains(unit) {
+            seen.push(*unit);
+            phrases.push(names.text[*unit].clone());
         }
     }
-    let inner = found.into_iter().map(|unit| names.text[unit].clone());
-    (!start.trim().is_empty()).then_some(start).into_iter().chain(inner).collect()
+    phrases
 }
 
 /// Returns the common beginning of all texts, in whole lines.
@@ -53,9 +62,13 @@ fn messages(text: &str) -> Vec<&str> {
     for control in CONTROL {
         bodies = bodies.into_iter().flat_map(|body| body.split(control)).collect();
     }
-    let body = |body: &'_ str| body.split_once('\n').map_or(0, |(head, _)| head.len() + 1);
-    // The first body continues where the common beginning ends.
-    bodies.into_iter().enumerate().map(|(at, text)| if at == 0 { text } else { &text[body(text)..] }).collect()
+    // The first body continues where the common beginning ends: it has no line with the role.
+    for body in bodies.iter_mut().skip(1) {
+        if let Some((_, rest)) = body.split_once('\n') {
+            *body = rest;
+        }
+    }
+    bodies
 }
 
 /// Units by number: words, other single characters, marks, and units joined from these.
@@ -90,7 +103,7 @@ impl Names {
         units
     }
 
-    fn join(&mut self, (one, other): (usize, usize)) -> usize {
+    fn join(&mut self, one: usize, other: usize) -> usize {
         let text = format!("{}{}", self.text[one], self.text[other]);
         let size = self.size[one] + self.size[other];
         // A joined unit differs from a word with the same letters.
@@ -111,21 +124,21 @@ fn most_frequent(cut: &[Vec<Vec<usize>>], wanted: usize) -> Option<(usize, usize
             }
         }
     }
-    let best = counts.iter().max_by_key(|(pair, (count, _))| (*count, std::cmp::Reverse(**pair)))?;
-    (best.1.0 >= wanted).then_some(*best.0)
+    let (pair, (count, _)) = counts.into_iter().max_by_key(|(pair, (count, _))| (*count, std::cmp::Reverse(*pair)))?;
+    if count >= wanted { Some(pair) } else { None }
 }
 
-fn merge(units: &mut Vec<usize>, (one, other): (usize, usize), merged: usize) {
-    let mut kept = Vec::with_capacity(units.len());
+fn merge(units: &mut Vec<usize>, one: usize, other: usize, merged: usize) {
+    let mut rest = Vec::with_capacity(units.len());
     for unit in units.iter() {
-        if *unit == other && kept.last() == Some(&one) {
-            kept.pop();
-            kept.push(merged);
+        if *unit == other && rest.last() == Some(&one) {
+            rest.pop();
+            rest.push(merged);
         } else {
-            kept.push(*unit);
+            rest.push(*unit);
         }
     }
-    *units = kept;
+    *units = rest;
 }
 
 #[cfg(test)]
@@ -169,10 +182,10 @@ mod tests {
     #[test]
     fn merging_goes_from_left_to_right() {
         let mut units = vec![1, 1, 2, 1, 2, 2];
-        merge(&mut units, (1, 2), 9);
+        merge(&mut units, 1, 2, 9);
         assert_eq!(units, [1, 9, 9, 2]);
         let mut same = vec![1, 1, 1];
-        merge(&mut same, (1, 1), 9);
+        merge(&mut same, 1, 1, 9);
         assert_eq!(same, [9, 1]);
     }
 }

@@ -35,9 +35,8 @@ fn parts_between(tokens: &[&str]) -> tokenizers::Result<Regex> {
 /// deterministic: pairs with equal counts are merged in the order of their ids.
 pub fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokenizers::Result<Tokenizer> {
     let mut tokenizer = Tokenizer::from_bytes(blank(words(WORDS)).to_string())?;
-    let whole = |text: &str, special: bool| AddedToken::from(text.to_owned(), special).normalized(false);
-    let special = CONTROL.iter().map(|token| whole(token, true));
-    let special: Vec<AddedToken> = special.chain(MARKS.iter().map(|token| whole(token, false))).collect();
+    let mut special: Vec<AddedToken> = CONTROL.iter().map(|token| added(token, true)).collect();
+    special.extend(MARKS.iter().map(|token| added(token, false)));
     let alphabet = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet();
     let mut trainer: TrainerWrapper = BpeTrainer::builder()
         .vocab_size(vocab_size.saturating_sub(phrases.len()).max(FEWEST))
@@ -47,14 +46,20 @@ pub fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokeniz
         .initial_alphabet(alphabet.into_iter().collect())
         .build()
         .into();
-    let whole_parts: Vec<&str> =
-        CONTROL.iter().chain(&MARKS).copied().chain(phrases.iter().map(String::as_str)).collect();
+    let mut whole_parts = [CONTROL.as_slice(), &MARKS].concat();
+    whole_parts.extend(phrases.iter().map(String::as_str));
     // Special tokens and phrases take no part in merges.
     let parts = parts_between(&whole_parts)?;
     let plain = texts.iter().flat_map(|text| parts.split(text).collect::<Vec<_>>());
     tokenizer.train(&mut trainer, plain.filter(|piece| !piece.is_empty()))?;
-    tokenizer.add_tokens(phrases.iter().map(|line| whole(line, false)).collect::<Vec<_>>())?;
+    // After the training: their ids follow those of the merges.
+    tokenizer.add_tokens(phrases.iter().map(|phrase| added(phrase, false)).collect::<Vec<_>>())?;
     Ok(tokenizer)
+}
+
+/// Returns a token that is never split.
+fn added(text: &str, special: bool) -> AddedToken {
+    AddedToken::from(text.to_owned(), special).normalized(false)
 }
 
 /// Returns a step that maps bytes to characters, or back.
@@ -83,14 +88,13 @@ pub(crate) fn blank(pre_tokenizer: Value) -> Value {
 
 /// Returns `tokenizer_config.json`, which Hugging Face's libraries need besides `tokenizer.json`.
 pub fn config(tokenizer: &Tokenizer, context: usize) -> Value {
-    let entry = |token: &str, special: bool| {
+    let mut added = serde_json::Map::new();
+    for token in CONTROL.iter().chain(&MARKS) {
         let id = tokenizer.token_to_id(token).unwrap_or_default().to_string();
-        let content = json!({"content": token, "lstrip": false, "normalized": false, "rstrip": false,
-            "single_word": false, "special": special});
-        (id, content)
-    };
-    let control = CONTROL.iter().map(|token| entry(token, true));
-    let added: serde_json::Map<String, Value> = control.chain(MARKS.iter().map(|token| entry(token, false))).collect();
+        let entry = json!({"content": token, "lstrip": false, "normalized": false, "rstrip": false,
+            "single_word": false, "special": CONTROL.contains(token)});
+        added.insert(id, entry);
+    }
     json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "added_tokens_decoder": added,

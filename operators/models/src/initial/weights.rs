@@ -9,11 +9,13 @@ use searchmill_engine::operator::OperatorError;
 /// Returns random weights as a `.safetensors` file in f32: normally distributed with this deviation, as in transformers; norms
 /// are 1 and biases 0. Each tensor has its own random stream, so it depends on the seed, its index and its size only.
 pub fn file(tensors: &[(String, Vec<usize>)], deviation: f64, seed: u64) -> Result<Vec<u8>, OperatorError> {
-    let drawn = tensors.iter().enumerate().map(|(place, (name, shape))| {
-        let numbers = draw(name, shape.iter().product(), deviation, seed, place as u64);
-        Ok((name.as_str(), Tensor::from_vec(numbers, shape.as_slice(), &Device::Cpu)?))
-    });
-    let drawn = drawn.collect::<candle_core::Result<Vec<_>>>().map_err(unwritable)?;
+    let mut drawn = Vec::with_capacity(tensors.len());
+    for (index, (name, shape)) in tensors.iter().enumerate() {
+        let numbers = draw(name, shape.iter().product(), deviation, seed, index as u64);
+        let tensor = Tensor::from_vec(numbers, shape.as_slice(), &Device::Cpu).map_err(unwritable)?;
+        drawn.push((name.as_str(), tensor));
+    }
+    // transformers reads only files that name their framework.
     let metadata = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize(drawn, Some(metadata)).map_err(unwritable)
 }
@@ -22,7 +24,7 @@ fn unwritable(error: impl std::fmt::Display) -> OperatorError {
     OperatorError::engine(format!("cannot write the weights: {error}"))
 }
 
-fn draw(name: &str, count: usize, deviation: f64, seed: u64, place: u64) -> Vec<f32> {
+fn draw(name: &str, count: usize, deviation: f64, seed: u64, index: u64) -> Vec<f32> {
     if name.ends_with("norm.weight") {
         return vec![1.0; count];
     }
@@ -30,12 +32,13 @@ fn draw(name: &str, count: usize, deviation: f64, seed: u64, place: u64) -> Vec<
         return vec![0.0; count];
     }
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
-    chance.set_stream(place);
+    chance.set_stream(index);
     (0..count).map(|_| (normal(&mut chance) * deviation) as f32).collect()
 }
 
 /// Draws a normally distributed number (Box and Muller 1958).
 fn normal(chance: &mut ChaCha8Rng) -> f64 {
+    // 1 minus the number, which may be 0 but never 1: its logarithm is finite.
     let radius = (-2.0 * (1.0 - chance.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * chance.random::<f64>()).cos()
 }

@@ -19,7 +19,7 @@ pub fn logits_at_once(device: &Device) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Where the token is predicted from: row × columns + column.
-    pub place: u32,
+    pub position: u32,
     pub token: u32,
     pub weight: f32,
     /// Divisor of the logits.
@@ -39,41 +39,35 @@ pub struct Batch<'a> {
     /// Factor of the gradients.
     pub scale: f64,
     examples: &'a [Example],
-    objective: &'a dyn Objective,
+    pub(super) objective: &'a dyn Objective,
 }
 
 impl<'a> Batch<'a> {
     pub fn new(pass: &Pass, examples: &'a [Example], objective: &'a dyn Objective) -> Self {
-        let length = |row: &Vec<usize>| row.iter().map(|example| examples[*example].tokens.len()).sum();
-        let columns: usize = pass.iter().map(length).max().unwrap_or(0);
+        let mut columns = 0;
+        for row in pass {
+            columns = columns.max(row.iter().map(|example| examples[*example].tokens.len()).sum());
+        }
         let (mut tokens, mut segments, mut targets) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, row) in pass.iter().enumerate() {
-            for (segment, number) in row.iter().enumerate() {
+        for (row, numbers) in pass.iter().enumerate() {
+            for (segment, number) in numbers.iter().enumerate() {
                 let (example, first) = (&examples[*number], tokens.len());
-                targets.extend((1..example.tokens.len()).filter_map(|at| {
-                    let weight = objective.weight(example, at)?;
-                    let place = (first + at - 1) as u32;
+                for at in 1..example.tokens.len() {
+                    let Some(weight) = objective.weight(example, at) else { continue };
+                    // A token is predicted from the one before it.
+                    let position = (first + at - 1) as u32;
                     let (token, temperature) = (example.tokens[at], example.temperature());
-                    Some(Target { place, token, weight, temperature, example: *number, at })
-                }));
+                    targets.push(Target { position, token, weight, temperature, example: *number, at });
+                }
                 tokens.extend_from_slice(&example.tokens);
                 segments.resize(tokens.len(), segment as u32 + 1);
             }
-            tokens.resize((number + 1) * columns, 0);
-            segments.resize((number + 1) * columns, 0);
+            // Segment 0 is filling: nothing sees it, and it has no target.
+            tokens.resize((row + 1) * columns, 0);
+            segments.resize((row + 1) * columns, 0);
         }
         let layout = Layout::packed(&segments, columns);
         Self { tokens, layout, targets, scale: 1.0, examples, objective }
-    }
-
-    /// Whether entropies are measured.
-    pub(super) fn needs_entropy(&self) -> bool {
-        self.objective.needs_entropy()
-    }
-
-    /// Whether the loss depends on the entropies.
-    pub(super) fn has_entropy_bonus(&self) -> bool {
-        self.objective.entropy_bonus().is_some()
     }
 
     /// Rows × columns.
@@ -97,27 +91,27 @@ pub struct PassOutcome {
 
 impl PassOutcome {
     /// Adds the predictions of the next targets. Returns their gradients, scaled.
-    pub(super) fn take(&mut self, batch: &Batch<'_>, found: Predictions<'_>) -> Slopes {
-        let Predictions { log_probabilities, best, entropies } = found;
+    pub(super) fn take(&mut self, batch: &Batch<'_>, predictions: Predictions<'_>) -> Slopes {
+        let Predictions { log_probabilities, best, entropies } = predictions;
+        // The predictions come in the order of the targets, some at a time.
         let targets = &batch.targets[self.log_probabilities.len()..];
         self.log_probabilities.extend_from_slice(log_probabilities);
         self.entropy += entropies.iter().map(|entropy| f64::from(*entropy)).sum::<f64>();
-        let slope = |(target, (log_probability, best)): (&Target, (&f32, &u32))| {
+        let mut slopes = Slopes { log_probabilities: Vec::with_capacity(best.len()), entropies: Vec::new() };
+        for (target, (log_probability, best)) in targets.iter().zip(log_probabilities.iter().zip(best)) {
             let loss = batch.objective.loss(&batch.examples[target.example], target.at, *log_probability);
             self.loss += f64::from(loss.value * target.weight);
             self.right += if *best == target.token { f64::from(target.weight) } else { 0.0 };
-            loss.slope * target.weight * batch.scale as f32
-        };
-        let log_probabilities = targets.iter().zip(log_probabilities.iter().zip(best)).map(slope).collect();
-        let bonus = batch.objective.entropy_bonus().map(|factor| {
-            let weights = targets.iter().map(|target| factor * target.weight);
-            let of_entropy = |(weight, entropy): (f32, &f32)| {
+            slopes.log_probabilities.push(loss.slope * target.weight * batch.scale as f32);
+        }
+        if let Some(factor) = batch.objective.entropy_bonus() {
+            for (target, entropy) in targets.iter().zip(entropies) {
+                let weight = factor * target.weight;
                 self.loss -= f64::from(weight * entropy);
-                -weight * batch.scale as f32
-            };
-            weights.zip(entropies).map(of_entropy).collect()
-        });
-        Slopes { log_probabilities, entropies: bonus.unwrap_or_default() }
+                slopes.entropies.push(-weight * batch.scale as f32);
+            }
+        }
+        slopes
     }
 
     /// Splits the log-probabilities by example.
@@ -132,6 +126,8 @@ impl PassOutcome {
 
 /// Returns the temperatures of targets; nothing if all are 1.
 pub(super) fn temperatures(targets: &[Target]) -> Vec<f32> {
-    let is_one = |target: &Target| (target.temperature - 1.0).abs() < f32::EPSILON;
-    if targets.iter().all(is_one) { Vec::new() } else { targets.iter().map(|target| target.temperature).collect() }
+    if targets.iter().all(|target| (target.temperature - 1.0).abs() < f32::EPSILON) {
+        return Vec::new();
+    }
+    targets.iter().map(|target| target.temperature).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use arrow::array::{AsArray, ListArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int64Array, ListArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use rayon::prelude::*;
@@ -103,8 +103,8 @@ pub struct Read {
 
 impl Read {
     /// Takes the examples of a row, or why there are none.
-    pub(super) fn add(&mut self, id: &str, made: Result<Vec<Example>, Unfit>) -> Result<(), OperatorError> {
-        match made {
+    pub(super) fn add(&mut self, id: &str, examples: Result<Vec<Example>, Unfit>) -> Result<(), OperatorError> {
+        match examples {
             Ok(examples) => self.examples.extend(examples),
             Err(Unfit::Row(message)) => self.rejects.push(reject(id, message)),
             Err(Unfit::Vocabulary(error)) => return Err(error),
@@ -130,9 +130,10 @@ impl Reader<'_> {
         for batch in rows.batches() {
             let batch = batch?;
             let rows = self.rows(&batch, "")?;
-            let made: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
-            for (row, made) in rows.iter().zip(made) {
-                read.add(row.id, made.map(|example| vec![example]))?;
+            // Tokenised in parallel, taken in order.
+            let examples: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
+            for (row, example) in rows.iter().zip(examples) {
+                read.add(row.id, example.map(|example| vec![example]))?;
             }
         }
         Ok(read)
@@ -142,37 +143,41 @@ impl Reader<'_> {
     pub(super) fn rows<'a>(&self, batch: &'a RecordBatch, prefix: &str) -> Result<Vec<Row<'a>>, OperatorError> {
         let (ids, questions) = (text_column(batch, "id")?, text_column(batch, "question_id")?);
         let texts = text_column(batch, &format!("{prefix}text"))?;
-        let list = |name: &str| batch.column_by_name(&format!("{prefix}{name}"));
-        let ranges = |name: &str| list(name).and_then(|column| column.as_list_opt::<i32>());
-        let spans = ranges("loss_spans").ok_or_else(|| {
-            OperatorError::data("the examples have no `loss_spans`, so the text that the model wrote is not known")
-                .with_help("convert them with `convert-to-swift`, which writes `text` and `loss_spans`")
-        })?;
-        let weights = self.weights(batch)?;
-        let content = ranges("content_spans");
-        let at = |row: usize| Row {
-            id: ids.value(row),
-            question: questions.value(row),
-            text: text_value(texts, row),
-            spans: ranges_at(spans, row),
-            content: content.map_or_else(Vec::new, |content| ranges_at(content, row)),
-            weight: weights[row],
+        let Some(spans) = list(batch, &format!("{prefix}loss_spans")) else {
+            return Err(OperatorError::data(
+                "the examples have no `loss_spans`, so the text that the model wrote is not known",
+            )
+            .with_help("convert them with `convert-to-swift`, which writes `text` and `loss_spans`"));
         };
-        Ok((0..batch.num_rows()).map(at).collect())
+        let weights = self.weights(batch)?;
+        let content = list(batch, &format!("{prefix}content_spans"));
+        let mut rows = Vec::with_capacity(batch.num_rows());
+        for (row, weight) in weights.into_iter().enumerate() {
+            rows.push(Row {
+                id: ids.value(row),
+                question: questions.value(row),
+                text: text_value(texts, row),
+                spans: ranges_at(spans, row),
+                content: content.map_or_else(Vec::new, |content| ranges_at(content, row)),
+                weight,
+            });
+        }
+        Ok(rows)
     }
 
     fn weights(&self, batch: &RecordBatch) -> Result<Vec<f64>, OperatorError> {
         let Some(name) = self.weight_column else { return Ok(vec![1.0; batch.num_rows()]) };
-        let missing = || {
-            OperatorError::data(format!("the examples have no column `{name}`"))
-                .with_help("`weight_column` must name a numeric column")
+        let Some(column) = batch.column_by_name(name) else {
+            return Err(OperatorError::data(format!("the examples have no column `{name}`"))
+                .with_help("`weight_column` must name a numeric column"));
         };
-        let column = cast(batch.column_by_name(name).ok_or_else(missing)?, &DataType::Float64)?;
+        let column = cast(column, &DataType::Float64)?;
+        // A null is no weight: the example is not learnt.
         Ok(column.as_primitive::<Float64Type>().iter().map(Option::unwrap_or_default).collect())
     }
 
     pub(super) fn example(&self, row: &Row<'_>) -> Result<Example, Unfit> {
-        let text = row.text.ok_or_else(|| Unfit::Row("there is no rendered text".to_owned()))?;
+        let Some(text) = row.text else { return Err(Unfit::Row("there is no rendered text".to_owned())) };
         if !(row.weight.is_finite() && row.weight >= 0.0) {
             return Err(Unfit::Row(format!("the weight is {}, it must be 0 or more", row.weight)));
         }
@@ -192,44 +197,49 @@ impl Reader<'_> {
         let (id, question) = (row.id.to_owned(), row.question.to_owned());
         let weight = row.weight as f32;
         let example = Example { id, question, tokens, learnt, weight, sampled: None, paired: None };
+        // A cut may leave only what the model read.
         match example.targets() {
             0 => Err(Unfit::Row("no token of the model's own is left to learn".to_owned())),
             _ => Ok(example),
         }
     }
 
-    /// Returns the tokens and whether each is learnt. Text of the model and other text are tokenised separately, as in ms-swift, so that no token spans
-    /// both.
+    /// Returns the tokens and whether each is learnt. Text of the model and other text are tokenised separately, as in
+    /// ms-swift, so that no token spans both.
     fn tokenise(&self, text: &Prompt, spans: &[Range<usize>]) -> Result<Vec<(u32, bool)>, Unfit> {
-        let (mut tokens, mut at) = (Vec::new(), 0);
-        let mut add = |range: Range<usize>, is_learnt: bool| -> Result<(), Unfit> {
+        let (mut parts, mut end) = (Vec::new(), 0);
+        for span in spans {
+            parts.push((end..span.start, false));
+            parts.push((span.clone(), true));
+            end = span.end;
+        }
+        parts.push((end..text.text.len(), false));
+        let mut tokens = Vec::new();
+        for (range, is_learnt) in parts {
+            // Spans may overlap, run backwards or split a character in rows that were not converted here.
             if text.text.get(range.clone()).is_none() {
                 return Err(Unfit::Row("`loss_spans` do not fit the text".to_owned()));
             }
             let encoded = text.encode_part(self.tokenizer, range).map_err(Unfit::Row)?;
             tokens.extend(encoded.into_iter().map(|(token, _)| (token, is_learnt)));
-            Ok(())
+        }
+        let Some((unknown, _)) = tokens.iter().find(|(token, _)| *token as usize >= self.vocabulary) else {
+            return Ok(tokens);
         };
-        for span in spans {
-            add(at..span.start, false)?;
-            add(span.clone(), true)?;
-            at = span.end;
-        }
-        add(at..text.text.len(), false)?;
-        match tokens.iter().find(|(token, _)| *token as usize >= self.vocabulary) {
-            Some((unknown, _)) => Err(Unfit::Vocabulary(self.wrong_vocabulary(*unknown))),
-            None => Ok(tokens),
-        }
-    }
-
-    fn wrong_vocabulary(&self, unknown: u32) -> OperatorError {
-        let token = self.tokenizer.id_to_token(unknown).unwrap_or_default();
-        OperatorError::data(format!(
+        let token = self.tokenizer.id_to_token(*unknown).unwrap_or_default();
+        let message = format!(
             "the tokenizer has token {unknown} (`{token}`), but the model's vocabulary ends at {}",
             self.vocabulary
+        );
+        Err(Unfit::Vocabulary(
+            OperatorError::data(message).with_help("`tokenizer.json` and `config.json` must belong to the same model"),
         ))
-        .with_help("`tokenizer.json` and `config.json` must belong to the same model")
     }
+}
+
+/// Returns a column of lists.
+fn list<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a ListArray> {
+    batch.column_by_name(name)?.as_list_opt::<i32>()
 }
 
 /// Why a row is no example.
@@ -244,14 +254,15 @@ pub enum Unfit {
 /// Returns the byte ranges of a row in a column of lists.
 fn ranges_at(column: &ListArray, row: usize) -> Vec<Range<usize>> {
     let list = column.value(row);
-    let ends = |name: &str| -> Vec<usize> {
-        let fields = list.as_struct_opt().and_then(|fields| fields.column_by_name(name));
-        // SQL computes lengths of 32 bits.
-        let numbers = fields.and_then(|column| cast(column, &DataType::Int64).ok());
-        let numbers = numbers.as_ref().and_then(|column| column.as_primitive_opt::<Int64Type>());
-        numbers.map_or_else(Vec::new, |numbers| numbers.values().iter().map(|end| *end as usize).collect())
-    };
-    ends("start").into_iter().zip(ends("end")).map(|(start, end)| start..end).collect()
+    let (Some(starts), Some(ends)) = (offsets(&list, "start"), offsets(&list, "end")) else { return Vec::new() };
+    starts.values().iter().zip(ends.values()).map(|(start, end)| *start as usize..*end as usize).collect()
+}
+
+/// Returns a field of the ranges of a row.
+fn offsets(list: &ArrayRef, name: &str) -> Option<Int64Array> {
+    let column = list.as_struct_opt()?.column_by_name(name)?;
+    // SQL computes lengths of 32 bits.
+    cast(column, &DataType::Int64).ok()?.as_primitive_opt::<Int64Type>().cloned()
 }
 
 /// Returns the reject of a row.

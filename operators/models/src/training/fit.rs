@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::example::Example;
 use super::learning_rate::{Decay, Rate};
-use super::objective::Objective;
+use super::objective::{Objective, Observed};
 use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::packing::Order;
 use super::state::{self, Best, PolicyStep, Progressed, Step};
@@ -131,8 +131,10 @@ impl Fit<'_> {
             let error = OperatorError::data(format!("there is no step {late}: the training has {total} steps"));
             return Err(error.with_help("leave it out of `checkpoints`, or train on more examples or for more epochs"));
         }
+        // Only those of this process, as the time is.
         let mut tokens = 0;
         while (progressed.steps.len() as u64) < total && !progressed.stopped {
+            // Between two steps: within one, the state would not be that of any step.
             if self.context.is_draining() {
                 self.save(&adam, &progressed)?;
                 return Err(OperatorError::cancelled());
@@ -146,11 +148,18 @@ impl Fit<'_> {
             if self.settings.checkpoints.contains(&(number + 1)) {
                 progressed.checkpoints.insert(number + 1, state::copied(&self.student.weights)?);
             }
+            // Not after the last step: the outputs are written at once.
             if (number + 1).is_multiple_of(self.settings.save_steps) && number + 1 < total {
                 self.save(&adam, &progressed)?;
             }
         }
-        let kept = self.keep(&progressed)?;
+        let mut kept = progressed.steps.len() as u64;
+        if let Some(best) = &progressed.best
+            && self.settings.keep == Keep::Best
+        {
+            state::set_all(&self.student.weights, &best.weights)?;
+            kept = best.step;
+        }
         Ok(Fitted { progressed, optimizer: adam, kept, tokens, time: begun.elapsed() })
     }
 
@@ -181,6 +190,7 @@ impl Fit<'_> {
         if !outcome.loss.is_finite() || !grad_norm.is_finite() {
             return Err(self.diverged(number, outcome.loss, grad_norm, &batch));
         }
+        // 1e-6 as in `torch.nn.utils.clip_grad_norm_`.
         let clip = self.settings.max_grad_norm.map_or(1.0, |most| (most / (grad_norm + 1e-6)).min(1.0));
         let learning_rate = rate.at(self.settings.schedule_steps.map_or(number, |_| adam.steps));
         adam.step(&self.student.weights, &gradients, learning_rate, clip).map_err(failed)?;
@@ -204,14 +214,18 @@ impl Fit<'_> {
 
     /// Returns the figures of a step of reinforcement learning.
     fn observed(&self, outcome: &Outcome) -> Option<PolicyStep> {
-        let of = |(example, found): (&usize, &Vec<f32>)| self.objective.observe(&self.examples[*example], found);
-        let all = outcome.log_probabilities.iter().filter_map(of).reduce(std::ops::Add::add)?;
-        let mean = |sum: f64| sum / all.tokens;
+        let mut all: Option<Observed> = None;
+        for (example, numbers) in &outcome.log_probabilities {
+            if let Some(observed) = self.objective.observe(&self.examples[*example], numbers) {
+                all = Some(all.map_or(observed, |sum| sum + observed));
+            }
+        }
+        let all = all?;
         Some(PolicyStep {
-            ratio: mean(all.ratio),
-            kl: mean(all.kl),
-            clipped: mean(all.clipped),
-            reference_kl: all.reference_kl.map(mean),
+            ratio: all.ratio / all.tokens,
+            kl: all.kl / all.tokens,
+            clipped: all.clipped / all.tokens,
+            reference_kl: all.reference_kl.map(|sum| sum / all.tokens),
             gap: all.gap,
             entropy: outcome.entropy,
         })
@@ -249,10 +263,12 @@ impl Fit<'_> {
         let pass_tokens = self.settings.pass_tokens;
         let outcome =
             step::evaluate(self.student, &all, self.held_out, self.evaluation, pass_tokens).map_err(failed)?;
+        // Of pairs, the share of tokens that the model would have written says nothing.
         step.eval_loss = Some(outcome.loss);
         step.eval_token_accuracy = outcome.preference.is_none().then_some(outcome.accuracy);
         if progressed.best.as_ref().is_none_or(|best| outcome.loss < best.loss) {
             progressed.stale = 0;
+            // A copy takes the memory of the model once more.
             let needed = self.settings.keep == Keep::Best;
             let weights = if needed { state::copied(&self.student.weights)? } else { BTreeMap::new() };
             progressed.best = Some(Best { loss: outcome.loss, step: step.step, weights });
@@ -263,17 +279,6 @@ impl Fit<'_> {
         Ok(())
     }
 
-    /// Loads the weights that are kept into the student. Returns the step they are from.
-    fn keep(&self, progressed: &Progressed) -> Result<u64, OperatorError> {
-        match &progressed.best {
-            Some(best) if self.settings.keep == Keep::Best => {
-                state::set_all(&self.student.weights, &best.weights)?;
-                Ok(best.step)
-            }
-            _ => Ok(progressed.steps.len() as u64),
-        }
-    }
-
     fn log(&self, step: &Step, total: u64, tokens: u64, time: Duration) {
         let progress = self.context.progress();
         progress.set(step.step, total, "steps");
@@ -282,18 +287,23 @@ impl Fit<'_> {
             return;
         }
         let rate = tokens as f64 / time.as_secs_f64().max(1e-9);
-        let eval = step.eval_loss.map_or_else(String::new, |loss| format!(" eval_loss {loss:.4}"));
-        let policy = step.policy.map_or_else(String::new, |p| {
-            let entropy = p.entropy.map_or_else(String::new, |entropy| format!(" entropy {entropy:.3}"));
-            format!(" kl {:.2e} clip_share {:.3} logprob_gap {:.1e}{entropy}", p.kl, p.clipped, p.gap)
-        });
-        let pairs = step.preference.map_or_else(String::new, |p| {
-            format!(" reward_margin {:.3} reward_accuracy {:.3}", p.chosen - p.rejected, p.accuracy)
-        });
-        progress.log(&format!(
-            "step {}/{total} loss {:.4} lr {:.3e} grad_norm {:.3} tokens/s {rate:.0}{eval}{policy}{pairs}",
+        let mut line = format!(
+            "step {}/{total} loss {:.4} lr {:.3e} grad_norm {:.3} tokens/s {rate:.0}",
             step.step, step.loss, step.learning_rate, step.grad_norm
-        ));
+        );
+        if let Some(loss) = step.eval_loss {
+            line += &format!(" eval_loss {loss:.4}");
+        }
+        if let Some(p) = step.policy {
+            line += &format!(" kl {:.2e} clip_share {:.3} logprob_gap {:.1e}", p.kl, p.clipped, p.gap);
+            if let Some(entropy) = p.entropy {
+                line += &format!(" entropy {entropy:.3}");
+            }
+        }
+        if let Some(p) = step.preference {
+            line += &format!(" reward_margin {:.3} reward_accuracy {:.3}", p.chosen - p.rejected, p.accuracy);
+        }
+        progress.log(&line);
     }
 }
 

@@ -32,6 +32,7 @@ impl Rate {
             return self.peak * step as f64 / self.warmup as f64;
         }
         let share = (step - self.warmup) as f64 / self.total.saturating_sub(self.warmup).max(1) as f64;
+        // A training may go on after the steps that the schedule was made for.
         let share = share.min(1.0);
         self.peak
             * match self.decay {

@@ -4,7 +4,7 @@ use searchmill_engine::operator::OperatorError;
 
 use super::batch::logits_at_once;
 use super::student::Tuning;
-use crate::decoder::DecoderConfig;
+use crate::decoder::{DecoderConfig, mib};
 use crate::device::Compute;
 
 /// Attention scores held in memory at a time by tensor operations.
@@ -28,8 +28,14 @@ impl TrainingNeed {
         let tokens = tokens as u64;
         let chunk = (logits_at_once(&compute.device) as u64).max(16 * config.vocab_size as u64);
         let scores = if compute.is_plain() { 0 } else { 5 * tokens * tokens * config.num_attention_heads as u64 };
-        let kept = number * tokens * kept_numbers(config, checkpointing);
-        Self { weights, optimizer, activations: kept + 4 * (3 * chunk + scores.min(5 * SCORES)) }
+        let layers = config.num_hidden_layers as u64;
+        let heads = (config.num_attention_heads + 2 * config.key_value_heads()) * config.head_dimensions();
+        // What the forward pass stores of a layer for the backward pass, in numbers per token: its inputs, norms and sums,
+        // queries to values twice, and the feed-forward network.
+        let layer = (6 * config.hidden_size + 3 * heads + 4 * config.intermediate_size) as u64;
+        let stored = if checkpointing { config.hidden_size as u64 * layers + 2 * layer } else { layers * layer };
+        let activations = number * tokens * stored + 4 * (3 * chunk + scores.min(5 * SCORES));
+        Self { weights, optimizer, activations }
     }
 
     /// Compares the need with the available bytes, if they are known.
@@ -39,7 +45,6 @@ impl TrainingNeed {
     pub fn check(&self, available: Option<u64>) -> Result<(), OperatorError> {
         let total = self.weights + self.optimizer + self.activations;
         let Some(available) = available.filter(|available| total > *available) else { return Ok(()) };
-        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         Err(OperatorError::machine(format!(
             "the training needs about {} MiB (weights {}, gradients and optimiser {}, activations {}), but {} MiB are available",
             mib(total),
@@ -50,15 +55,6 @@ impl TrainingNeed {
         ))
         .with_help("set `checkpointing: true`, lower `pass_tokens` or `max_length`, or train a `lora` adapter"))
     }
-}
-
-/// Numbers per token that the forward pass keeps for the backward pass.
-fn kept_numbers(config: &DecoderConfig, checkpointing: bool) -> u64 {
-    let layers = config.num_hidden_layers as u64;
-    let heads = (config.num_attention_heads + 2 * config.key_value_heads()) * config.head_dimensions();
-    // Of a layer: its inputs, norms and sums, queries to values twice, and the feed-forward network.
-    let layer = (6 * config.hidden_size + 3 * heads + 4 * config.intermediate_size) as u64;
-    if checkpointing { config.hidden_size as u64 * layers + 2 * layer } else { layers * layer }
 }
 
 #[cfg(test)]

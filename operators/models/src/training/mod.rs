@@ -40,9 +40,9 @@ pub mod preference;
 pub mod recorded;
 mod plain;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 #[cfg(test)]
-mod reference_rl;
+mod reference_rl_tests;
 pub mod rollouts;
 pub mod scored;
 pub mod state;

@@ -96,6 +96,7 @@ impl std::ops::Add for Observed {
 
     /// Returns the sums over both; of the gaps, the larger one.
     fn add(self, other: Self) -> Self {
+        // Only some rollouts of a step may have been measured.
         let both = self.reference_kl.zip(other.reference_kl).map(|(one, other)| one + other);
         Self {
             tokens: self.tokens + other.tokens,

@@ -70,6 +70,7 @@ pub fn norm(gradients: &Gradients) -> Result<f64> {
             elsewhere.push(gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?);
             continue;
         }
+        // In blocks of a fixed size, whose sums are added in order: the number of threads does not count.
         let numbers = gradient.flatten_all()?.to_vec1::<f32>()?;
         let sums: Vec<f64> = numbers.par_chunks(BLOCK).map(sum_of_squares).collect();
         whole += sums.iter().sum::<f64>();
@@ -90,8 +91,8 @@ impl AdamW {
     pub fn moments(&self) -> Result<BTreeMap<String, Moments>> {
         let mut all = self.moments.clone();
         for (name, (mean, square)) in &self.tensors {
-            let numbers = |tensor: &Tensor| tensor.flatten_all()?.to_vec1::<f32>();
-            all.insert(name.clone(), Moments { mean: numbers(mean)?, square: numbers(square)? });
+            let (mean, square) = (mean.flatten_all()?.to_vec1()?, square.flatten_all()?.to_vec1()?);
+            all.insert(name.clone(), Moments { mean, square });
         }
         Ok(all)
     }
@@ -102,8 +103,8 @@ impl AdamW {
             self.moments.insert(name, moments);
             return Ok(());
         }
-        let tensor = |numbers: Vec<f32>| Tensor::from_vec(numbers, var.shape(), var.device());
-        self.tensors.insert(name, (tensor(moments.mean)?, tensor(moments.square)?));
+        let mean = Tensor::from_vec(moments.mean, var.shape(), var.device())?;
+        self.tensors.insert(name, (mean, Tensor::from_vec(moments.square, var.shape(), var.device())?));
         Ok(())
     }
 
@@ -119,6 +120,7 @@ impl AdamW {
         let power = self.steps as f64;
         for (name, gradient) in gradients {
             let Some(var) = weights.get(name) else { continue };
+            // Norms and biases do not decay, as in transformers' trainer.
             let decays = !(name.ends_with("norm.weight") || name.rsplit('.').next() == Some("bias"));
             let decay = if decays { self.params.weight_decay } else { 0.0 };
             let factors = Factors {
@@ -145,6 +147,7 @@ impl AdamW {
 fn step_on_cpu(var: &Var, gradient: &Tensor, moments: &mut Moments, factors: Factors) -> Result<()> {
     let mut numbers = var.flatten_all()?.to_vec1::<f32>()?;
     let gradient = gradient.flatten_all()?.to_vec1::<f32>()?;
+    // Empty before the first step.
     moments.mean.resize(numbers.len(), 0.0);
     moments.square.resize(numbers.len(), 0.0);
     let state = moments.mean.par_chunks_mut(BLOCK).zip(moments.square.par_chunks_mut(BLOCK));
@@ -160,16 +163,16 @@ fn step_on_device(
     known: Option<(Tensor, Tensor)>,
     factors: Factors,
 ) -> Result<(Tensor, Tensor)> {
-    let f = |number: f32| f64::from(number);
     let (mean, square) = match known {
         Some(known) => known,
         None => (var.zeros_like()?.detach(), var.zeros_like()?.detach()),
     };
-    let slope = (gradient.detach().to_dtype(DType::F32)? * f(factors.scale))?;
-    let mean = ((mean * f(factors.beta1))? + (&slope * (1.0 - f(factors.beta1)))?)?;
-    let square = ((square * f(factors.beta2))? + (slope.sqr()? * (1.0 - f(factors.beta2)))?)?;
-    let root = ((square.sqrt()? / f(factors.root))? + f(factors.epsilon))?;
-    let number = ((var.detach() * f(factors.keep))? - ((&mean * f(factors.step))? / root)?)?;
+    let (beta1, beta2) = (f64::from(factors.beta1), f64::from(factors.beta2));
+    let slope = (gradient.detach().to_dtype(DType::F32)? * f64::from(factors.scale))?;
+    let mean = ((mean * beta1)? + (&slope * (1.0 - beta1))?)?;
+    let square = ((square * beta2)? + (slope.sqr()? * (1.0 - beta2))?)?;
+    let root = ((square.sqrt()? / f64::from(factors.root))? + f64::from(factors.epsilon))?;
+    let number = ((var.detach() * f64::from(factors.keep))? - ((&mean * f64::from(factors.step))? / root)?)?;
     var.set(&number)?;
     Ok((mean, square))
 }

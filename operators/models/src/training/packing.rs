@@ -25,6 +25,7 @@ impl Order {
     pub fn batch(&self, step: u64) -> Vec<usize> {
         let epoch = step / self.steps_per_epoch();
         let first = (step % self.steps_per_epoch()) as usize * self.batch;
+        // Computed anew for each step: a training that resumes needs no state of the order.
         let shuffled = shuffled(self.examples, self.seed, epoch);
         shuffled[first..(first + self.batch).min(self.examples)].to_vec()
     }
@@ -47,6 +48,7 @@ pub type Pass = Vec<Vec<usize>>;
 pub fn pack(lengths: &[(usize, usize)], most: usize) -> Vec<Pass> {
     let longest = lengths.iter().map(|(_, length)| *length).max().unwrap_or(0);
     let capacity = longest.max(ROW.min(most));
+    // Ties by number, so that the packing depends on nothing else.
     let mut sorted = lengths.to_vec();
     sorted.sort_by_key(|(example, length)| (std::cmp::Reverse(*length), *example));
     let mut rows: Vec<(usize, Vec<usize>)> = Vec::new();

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::Schema;
 use rayon::prelude::*;
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, RecordedTokens, Reject, text_column};
@@ -45,22 +45,26 @@ impl PairReader<'_> {
         let mut read = ReadPairs::default();
         for batch in rows.batches() {
             let batch = batch?;
-            let sides = if rows.kind == RecordKind::Pair { self.recorded(&batch)? } else { self.rendered(&batch)? };
+            let is_recorded = rows.kind == RecordKind::Pair;
+            let [chosen, rejected] = if is_recorded { self.recorded(&batch)? } else { self.rendered(&batch)? };
             let (ids, questions) = (text_column(&batch, "id")?, text_column(&batch, "question_id")?);
-            let [chosen, rejected] = sides;
             for (row, (chosen, rejected)) in chosen.into_iter().zip(rejected).enumerate() {
-                let side = |name: &str, made: SideOf, chosen: bool| match made {
-                    Ok(examples) => Ok(examples.into_iter().map(|example| (example, chosen)).collect::<Vec<_>>()),
-                    Err(Unfit::Row(message)) => Err(Unfit::Row(format!("the {name} rollout: {message}"))),
-                    Err(other) => Err(other),
-                };
-                let both = side("chosen", chosen, true);
-                let both = both.and_then(|chosen| Ok([chosen, side("rejected", rejected, false)?].concat()));
                 let (id, question) = (ids.value(row), questions.value(row));
-                match both {
-                    Ok(sequences) => read.pairs.push(pair(id, question, sequences)),
-                    Err(Unfit::Row(message)) => read.rejects.push(reject(id, message)),
-                    Err(Unfit::Vocabulary(error)) => return Err(error),
+                // A pair without one of its sides compares nothing.
+                let (side, unfit) = match (chosen, rejected) {
+                    (Ok(chosen), Ok(rejected)) => {
+                        let mut pair = Pair::new();
+                        pair.extend(chosen.into_iter().map(|example| side(example, id, question, true)));
+                        pair.extend(rejected.into_iter().map(|example| side(example, id, question, false)));
+                        read.pairs.push(pair);
+                        continue;
+                    }
+                    (Err(unfit), _) => ("chosen", unfit),
+                    (Ok(_), Err(unfit)) => ("rejected", unfit),
+                };
+                match unfit {
+                    Unfit::Row(message) => read.rejects.push(reject(id, format!("the {side} rollout: {message}"))),
+                    Unfit::Vocabulary(error) => return Err(error),
                 }
             }
         }
@@ -73,61 +77,56 @@ impl PairReader<'_> {
             let help = "pair rollouts with `pair`, and convert the pairs with `convert-to-swift`";
             return Err(OperatorError::data(message).with_help(help));
         }
-        let side = |prefix: &str| -> Result<Vec<SideOf>, OperatorError> {
-            let rows = self.reader.rows(batch, prefix)?;
-            Ok(rows.par_iter().map(|row| Ok(vec![self.reader.example(row)?])).collect())
-        };
-        Ok([side("")?, side(REJECTED)?])
+        // Tokenised in parallel; the order of the rows stays.
+        let (chosen, rejected) = (self.reader.rows(batch, "")?, self.reader.rows(batch, REJECTED)?);
+        Ok([chosen, rejected].map(|rows| rows.par_iter().map(|row| Ok(vec![self.reader.example(row)?])).collect()))
     }
 
     fn recorded(&self, batch: &RecordBatch) -> Result<[Vec<SideOf>; 2], OperatorError> {
-        let side = |is_rejected: bool| -> Result<Vec<SideOf>, OperatorError> {
-            let unrecorded = || {
-                let help = "write `record: tokens` in the node `rollout`, or convert the pairs with `convert-to-swift` \
-                            first";
-                OperatorError::data("the pairs have no recorded tokens").with_help(help)
-            };
-            let recorded = if is_rejected {
-                RecordedTokens::from_batch(&rejected(batch)?)
-            } else {
-                RecordedTokens::from_batch(batch)
-            };
-            let sequences = |recorded: &RecordedTokens| {
-                let sequences = self.recording.sequences(recorded)?;
-                Ok(sequences.into_iter().map(|sequence| sequence.example).collect())
-            };
-            Ok(recorded?.ok_or_else(unrecorded)?.iter().map(sequences).collect())
+        Ok([self.recorded_side(batch)?, self.recorded_side(&rejected(batch)?)?])
+    }
+
+    fn recorded_side(&self, batch: &RecordBatch) -> Result<Vec<SideOf>, OperatorError> {
+        let Some(recorded) = RecordedTokens::from_batch(batch)? else {
+            let help = "write `record: tokens` in the node `rollout`, or convert the pairs with `convert-to-swift` \
+                        first";
+            return Err(OperatorError::data("the pairs have no recorded tokens").with_help(help));
         };
-        Ok([side(false)?, side(true)?])
+        let mut sides = Vec::with_capacity(recorded.len());
+        for recorded in &recorded {
+            let sequences = self.recording.sequences(recorded);
+            sides.push(sequences.map(|all| all.into_iter().map(|sequence| sequence.example).collect()));
+        }
+        Ok(sides)
     }
 }
 
 /// Returns the columns of the worse rollouts under the names of the better ones.
 fn rejected(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     let schema = batch.schema();
-    let of_rejected = |(place, field): (usize, &Arc<Field>)| {
-        let name = field.name().strip_prefix(REJECTED)?;
-        Some((field.as_ref().clone().with_name(name), Arc::clone(batch.column(place))))
-    };
-    let (fields, columns): (Vec<Field>, Vec<_>) = schema.fields().iter().enumerate().filter_map(of_rejected).unzip();
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        if let Some(name) = field.name().strip_prefix(REJECTED) {
+            fields.push(field.as_ref().clone().with_name(name));
+            columns.push(Arc::clone(column));
+        }
+    }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-fn pair(id: &str, question: &str, sequences: Vec<(Example, bool)>) -> Pair {
-    let named = |(example, chosen)| Example {
-        id: id.to_owned(),
-        question: question.to_owned(),
-        paired: Some(Paired { pair: 0, chosen, reference: 0.0 }),
-        ..example
-    };
-    sequences.into_iter().map(named).collect()
+/// Makes an example a side of a pair, which [`numbered`] gives its number.
+fn side(example: Example, id: &str, question: &str, chosen: bool) -> Example {
+    let paired = Some(Paired { pair: 0, chosen, reference: 0.0 });
+    Example { id: id.to_owned(), question: question.to_owned(), paired, ..example }
 }
 
 /// Numbers the pairs. Returns their examples, and which of them are those of each pair.
 pub fn numbered(pairs: Vec<Pair>) -> (Vec<Example>, Vec<Range<usize>>) {
     let (mut examples, mut units) = (Vec::new(), Vec::new());
     for (number, mut pair) in pairs.into_iter().enumerate() {
-        pair.iter_mut().filter_map(|example| example.paired.as_mut()).for_each(|paired| paired.pair = number);
+        for paired in pair.iter_mut().filter_map(|example| example.paired.as_mut()) {
+            paired.pair = number;
+        }
         units.push(examples.len()..examples.len() + pair.len());
         examples.append(&mut pair);
     }

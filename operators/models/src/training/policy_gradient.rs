@@ -145,16 +145,18 @@ impl PolicyGradient {
 
     /// Returns the clipped loss of a token with a ratio, and its derivative with respect to the log-probability.
     fn clipped(&self, advantage: f32, ratio: f32) -> TokenLoss {
-        let plain = TokenLoss { value: -ratio * advantage, slope: -ratio * advantage };
-        let limit = |most: f32| TokenLoss { value: -most * advantage, slope: 0.0 };
         let (low, high) = (1.0 - self.settings.clip_low as f32, 1.0 + self.settings.clip_high as f32);
-        if advantage >= 0.0 {
-            return if ratio > high { limit(high) } else { plain };
-        }
-        match self.settings.dual_clip {
-            Some(most) if ratio > most as f32 => limit(most as f32),
-            _ if ratio < low => limit(low),
-            _ => plain,
+        let limit = match self.settings.dual_clip {
+            _ if advantage >= 0.0 && ratio > high => Some(high),
+            _ if advantage >= 0.0 => None,
+            Some(most) if ratio > most as f32 => Some(most as f32),
+            _ if ratio < low => Some(low),
+            _ => None,
+        };
+        match limit {
+            // The loss no longer depends on the probability.
+            Some(limit) => TokenLoss { value: -limit * advantage, slope: 0.0 },
+            None => TokenLoss { value: -ratio * advantage, slope: -ratio * advantage },
         }
     }
 }
@@ -174,6 +176,7 @@ impl Objective for PolicyGradient {
     }
 
     fn loss(&self, example: &Example, at: usize, log_probability: f32) -> TokenLoss {
+        // Without a weight, such an example has no targets.
         let Some(sampled) = &example.sampled else { return TokenLoss { value: 0.0, slope: 0.0 } };
         let of_token = ratio(sampled, at, log_probability);
         // The slope of a rollout's ratio, times its number of tokens, is the ratio: that of a token has the same form.
@@ -181,6 +184,7 @@ impl Objective for PolicyGradient {
         let loss = self.clipped(sampled.advantages[at], ratio);
         let Some((kl, reference)) = self.settings.kl.zip(sampled.reference.as_ref()) else { return loss };
         let (mut own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
+        // The derivative of the product: the ratio's is the ratio itself.
         if kl.importance_weighted {
             own = TokenLoss { value: ratio * own.value, slope: ratio * (own.slope + own.value) };
         }
@@ -201,21 +205,23 @@ impl Objective for PolicyGradient {
         let sampled = example.sampled.as_ref()?;
         let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
         let of_sequence = self.by_rollout().then(|| mean_difference(example, sampled, log_probabilities).exp());
-        let of_token = |(at, now): (usize, &f32)| {
+        let mut all: Option<Observed> = None;
+        for (at, now) in places.zip(log_probabilities) {
             let ratio = of_sequence.unwrap_or_else(|| ratio(sampled, at, *now));
             let advantage = sampled.advantages[at];
             let slope = self.clipped(advantage, ratio).slope;
             let reference = sampled.reference.as_ref().map(|all| f64::from(Estimator::K3.of(*now, all[at]).value));
-            Observed {
+            let observed = Observed {
                 tokens: 1.0,
                 clipped: if advantage != 0.0 && slope == 0.0 { 1.0 } else { 0.0 },
                 ratio: f64::from(ratio),
                 kl: f64::from(Estimator::K3.of(sampled.log_probabilities[at], *now).value),
                 reference_kl: reference,
                 gap: f64::from((now - sampled.log_probabilities[at]).abs()),
-            }
-        };
-        places.zip(log_probabilities).map(of_token).reduce(std::ops::Add::add)
+            };
+            all = Some(all.map_or(observed, |sum| sum + observed));
+        }
+        all
     }
 
     fn needs_entropy(&self) -> bool {

@@ -77,6 +77,7 @@ struct PairSums {
 
 /// Returns ln σ(x).
 fn log_sigmoid(x: f64) -> f64 {
+    // No power of a large number: −ln(1 + e⁻ˣ) would overflow.
     x.min(0.0) - (-x.abs()).exp().ln_1p()
 }
 
@@ -137,12 +138,14 @@ impl Coupling for Preference {
             side.tokens += found.len();
             pair.sequences += 1;
         }
+        // The loss is a mean over pairs, the part of supervised fine-tuning one over the tokens of the better rollouts.
         let count = pairs.len().max(1) as f64;
         let tokens = pairs.values().map(|pair| pair.sides[0].tokens).sum::<usize>().max(1) as f64;
         let sft_slope = -self.settings.sft_weight * count / tokens;
         let surprise: f64 = pairs.values().map(|pair| pair.sides[0].surprise).sum();
         let (mut loss, mut slopes) = (self.settings.sft_weight * surprise / tokens, BTreeMap::new());
         let mut figures = PreferenceStep { chosen: 0.0, rejected: 0.0, accuracy: 0.0 };
+        // In the order of the pairs: sums are the same, whatever the passes were.
         for (number, pair) in &pairs {
             let (of_pair, [chosen, rejected]) = self.settings.of(pair);
             loss += of_pair / count;
@@ -183,6 +186,7 @@ impl Objective for PairedStep {
     }
 
     fn loss(&self, example: &Example, _: usize, log_probability: f32) -> TokenLoss {
+        // The value is not the loss, which belongs to the pair; only the slope counts.
         let slope = self.slopes(example).map_or(0.0, |(slopes, side)| slopes.sides[side] as f32);
         TokenLoss { value: slope * log_probability, slope }
     }

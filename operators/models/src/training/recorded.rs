@@ -61,14 +61,19 @@ impl Recording {
     /// If there are none, a sequence is too long, or the model does not have one of the tokens.
     pub fn sequences(&self, recorded: &RecordedTokens) -> Result<Vec<Sequence>, Unfit> {
         let mut branches: BTreeMap<i32, Vec<Placed<'_>>> = BTreeMap::new();
-        let mut place = 0;
+        let mut sampled = 0;
         for span in &recorded.tokens {
-            branches.entry(span.branch).or_default().push((place, span));
-            place += if span.sampled { span.ids.len() } else { 0 };
+            branches.entry(span.branch).or_default().push((sampled, span));
+            sampled += if span.sampled { span.ids.len() } else { 0 };
         }
-        let sequences = branches.into_values().map(|spans| self.sequence(&spans));
-        let mut sequences = sequences.collect::<Result<Vec<_>, _>>()?;
-        sequences.retain(|sequence| sequence.example.targets() > 0);
+        let mut sequences = Vec::new();
+        for spans in branches.into_values() {
+            let sequence = self.sequence(&spans)?;
+            // A branch may hold only what the model read.
+            if sequence.example.targets() > 0 {
+                sequences.push(sequence);
+            }
+        }
         if sequences.is_empty() {
             return Err(Unfit::Row("the model sampled no token".to_owned()));
         }
@@ -84,10 +89,15 @@ impl Recording {
         let mut sequences = self.sequences(recorded)?;
         let of_rollout = sequences.iter().map(|sequence| sequence.example.targets()).sum();
         for Sequence { example, log_probabilities, .. } in &mut sequences {
-            let known = |(known, learnt): (&Option<f32>, &bool)| if *learnt { *known } else { Some(0.0) };
-            let known: Option<Vec<f32>> = log_probabilities.iter().zip(&example.learnt).map(known).collect();
-            let missing = || Unfit::Row("a sampled token has no log-probability".to_owned());
-            let (log_probabilities, advantages) = (known.ok_or_else(missing)?, vec![0.0; example.tokens.len()]);
+            let mut known = Vec::with_capacity(log_probabilities.len());
+            for (number, learnt) in log_probabilities.iter().zip(&example.learnt) {
+                known.push(match number {
+                    Some(number) if *learnt => *number,
+                    None if *learnt => return Err(Unfit::Row("a sampled token has no log-probability".to_owned())),
+                    Some(_) | None => 0.0,
+                });
+            }
+            let (log_probabilities, advantages) = (known, vec![0.0; example.tokens.len()]);
             let (reference, rollout) = (None, 0);
             let sampled = Sampled { temperature, log_probabilities, reference, advantages, rollout, of_rollout };
             example.sampled = Some(sampled);
@@ -100,12 +110,24 @@ impl Recording {
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (first, span) in spans {
             for (at, id) in span.ids.iter().enumerate() {
-                let token = u32::try_from(*id).ok().filter(|token| (*token as usize) < self.vocabulary);
-                tokens.push(token.ok_or_else(|| Unfit::Vocabulary(self.wrong_vocabulary(*id)))?);
+                match u32::try_from(*id) {
+                    Ok(token) if (token as usize) < self.vocabulary => tokens.push(token),
+                    Ok(_) | Err(_) => {
+                        let last = self.vocabulary;
+                        let message =
+                            format!("the rollouts have token {id}, but the model's vocabulary ends at {last}");
+                        let help = "they were sampled from another model: connect the one that sampled them";
+                        return Err(Unfit::Vocabulary(OperatorError::data(message).with_help(help)));
+                    }
+                }
                 learnt.push(span.sampled);
-                places.extend(span.sampled.then_some(first + at));
-                let known = span.logprobs.as_ref().filter(|_| span.sampled).and_then(|all| all.get(at).copied());
-                log_probabilities.push(known.filter(|known| known.is_finite() && *known <= ROUNDING));
+                let mut recorded = None;
+                if span.sampled {
+                    places.push(first + at);
+                    recorded = span.logprobs.as_ref().and_then(|all| all.get(at).copied());
+                }
+                // What a server sent: an infinite number, or one above 0, would break the loss.
+                log_probabilities.push(recorded.filter(|number| number.is_finite() && *number <= ROUNDING));
             }
         }
         if tokens.len() > self.max_length {
@@ -114,13 +136,6 @@ impl Recording {
         let (id, question) = (String::new(), String::new());
         let example = Example { id, question, tokens, learnt, weight: 1.0, sampled: None, paired: None };
         Ok(Sequence { example, places, log_probabilities })
-    }
-
-    fn wrong_vocabulary(&self, unknown: i32) -> OperatorError {
-        let message =
-            format!("the rollouts have token {unknown}, but the model's vocabulary ends at {}", self.vocabulary);
-        OperatorError::data(message)
-            .with_help("they were sampled from another model: connect the one that sampled them")
     }
 }
 
@@ -158,9 +173,14 @@ fn reshaped(sampling: &SampledWith) -> Option<String> {
         Ok(other) => other,
         Err(_) => return Some("with settings that cannot be read".to_owned()),
     };
-    let is_neutral = |name: &str, value: &Value| NEUTRAL.iter().any(|(n, v)| *n == name && value.as_f64() == Some(*v));
-    let shapes = |(name, value): &(String, Value)| !HARMLESS.contains(&name.as_str()) && !is_neutral(name, value);
-    other.into_iter().find(shapes).map(|(name, value)| format!("with `{name}: {value}`"))
+    for (name, value) in other {
+        let is_neutral = NEUTRAL.iter().any(|(field, neutral)| *field == name && value.as_f64() == Some(*neutral));
+        // An unknown field counts: it may be a server's own way to change probabilities.
+        if !is_neutral && !HARMLESS.contains(&name.as_str()) {
+            return Some(format!("with `{name}: {value}`"));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

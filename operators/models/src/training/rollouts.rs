@@ -36,18 +36,19 @@ impl RolloutReader<'_> {
             let (name, advantages) = advantages(self.advantage, &batch)?;
             let recorded = RecordedTokens::from_batch(&batch)?.ok_or_else(unrecorded)?;
             for (row, recorded) in recorded.iter().enumerate() {
-                let named = |mut example: Example| {
+                let mut examples = match advantages.at(row) {
+                    Some(advantages) => self.sequences(recorded, name, &advantages),
+                    None => Err(Unfit::Row(format!("`{name}` is null or no finite number"))),
+                };
+                for example in examples.iter_mut().flatten() {
                     ids.value(row).clone_into(&mut example.id);
                     questions.value(row).clone_into(&mut example.question);
                     if let Some(sampled) = &mut example.sampled {
                         sampled.rollout = rollout;
                     }
-                    example
-                };
-                let advantages = advantages.at(row);
-                let advantages = advantages.ok_or_else(|| Unfit::Row(format!("`{name}` is null or no finite number")));
-                let made = advantages.and_then(|advantages| self.sequences(recorded, name, &advantages));
-                read.add(ids.value(row), made.map(|sequences| sequences.into_iter().map(named).collect()))?;
+                }
+                read.add(ids.value(row), examples)?;
+                // Also after a reject: the number of a rollout is that of its row.
                 rollout += 1;
             }
         }
@@ -57,6 +58,7 @@ impl RolloutReader<'_> {
     /// Returns the sequences of a rollout in which the model sampled tokens.
     fn sequences(&self, recorded: &RecordedTokens, name: &str, advantages: &OfRollout) -> Result<Vec<Example>, Unfit> {
         let sampled: usize = recorded.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len()).sum();
+        // A list of another length belongs to another record.
         if let Some(count) = advantages.count().filter(|count| *count != sampled) {
             return Err(Unfit::Row(format!("`{name}` has {count} numbers, but the model sampled {sampled} tokens")));
         }
@@ -75,14 +77,16 @@ pub fn check_advantages(column: Option<&str>, schema: &SchemaRef) -> Result<(), 
 
 /// Returns the advantages, and the name of their column.
 fn advantages<'a>(column: Option<&'a str>, batch: &RecordBatch) -> Result<(&'a str, Advantages), OperatorError> {
+    // Those of tokens count: `advantage` is then only their mean.
     let has_those_of_tokens = batch.column_by_name(TOKEN_ADVANTAGES).is_some();
     let name = column.unwrap_or(if has_those_of_tokens { TOKEN_ADVANTAGES } else { ADVANTAGE });
-    let found = batch.column_by_name(name).map(Advantages::of).transpose()?.flatten();
-    let missing = || {
-        OperatorError::data(format!("the rollouts have no numbers in a column `{name}`"))
-            .with_help("add the node `advantage` before this one, or name the column in `advantage_column`")
-    };
-    Ok((name, found.ok_or_else(missing)?))
+    if let Some(column) = batch.column_by_name(name)
+        && let Some(advantages) = Advantages::of(column)?
+    {
+        return Ok((name, advantages));
+    }
+    Err(OperatorError::data(format!("the rollouts have no numbers in a column `{name}`"))
+        .with_help("add the node `advantage` before this one, or name the column in `advantage_column`"))
 }
 
 /// Advantages of a batch.
@@ -102,12 +106,11 @@ enum OfRollout {
 impl Advantages {
     /// Returns `None` if the column holds no numbers.
     fn of(column: &ArrayRef) -> Result<Option<Self>, OperatorError> {
-        let listed = |item: &Field| item.data_type().is_numeric();
         Ok(match column.data_type() {
             kind if kind.is_numeric() => {
                 Some(Self::OfRollouts(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone()))
             }
-            DataType::List(item) | DataType::LargeList(item) if listed(item) => {
+            DataType::List(item) | DataType::LargeList(item) if item.data_type().is_numeric() => {
                 let wanted = DataType::List(Field::new("item", DataType::Float64, true).into());
                 Some(Self::OfTokens(cast(column, &wanted)?.as_list::<i32>().clone()))
             }
@@ -117,15 +120,22 @@ impl Advantages {
 
     /// Returns the advantages of a row if they are finite.
     fn at(&self, row: usize) -> Option<OfRollout> {
-        let finite = |number: Option<f64>| number.filter(|number| number.is_finite()).map(|number| number as f32);
         match self {
-            Self::OfRollouts(all) => finite(all.is_valid(row).then(|| all.value(row))).map(OfRollout::All),
-            Self::OfTokens(all) => {
-                let list = all.is_valid(row).then(|| all.value(row))?;
-                list.as_primitive::<Float64Type>().iter().map(finite).collect::<Option<_>>().map(OfRollout::Each)
+            Self::OfRollouts(all) if all.is_valid(row) => Some(OfRollout::All(finite(all.value(row))?)),
+            Self::OfTokens(all) if all.is_valid(row) => {
+                let mut numbers = Vec::new();
+                for number in all.value(row).as_primitive::<Float64Type>() {
+                    numbers.push(finite(number?)?);
+                }
+                Some(OfRollout::Each(numbers))
             }
+            Self::OfRollouts(_) | Self::OfTokens(_) => None,
         }
     }
+}
+
+fn finite(number: f64) -> Option<f32> {
+    if number.is_finite() { Some(number as f32) } else { None }
 }
 
 impl OfRollout {
@@ -137,16 +147,20 @@ impl OfRollout {
     }
 
     /// Returns the example of a sequence with the advantages of its tokens.
-    fn credited(&self, Sequence { mut example, places, .. }: Sequence) -> Example {
-        let mut places = places.into_iter();
-        if let Some(sampled) = &mut example.sampled {
-            let learnt = sampled.advantages.iter_mut().zip(&example.learnt).filter(|(_, learnt)| **learnt);
-            for ((advantage, _), place) in learnt.zip(places.by_ref()) {
-                *advantage = match self {
-                    Self::All(one) => *one,
-                    Self::Each(all) => all[place],
-                };
+    fn credited(&self, sequence: Sequence) -> Example {
+        let mut example = sequence.example;
+        let mut places = sequence.places.into_iter();
+        let Some(sampled) = &mut example.sampled else { return example };
+        for (advantage, learnt) in sampled.advantages.iter_mut().zip(&example.learnt) {
+            if !learnt {
+                continue;
             }
+            // A list counts the sampled tokens of the whole rollout: a branch has only some of them.
+            let Some(place) = places.next() else { break };
+            *advantage = match self {
+                Self::All(one) => *one,
+                Self::Each(all) => all[place],
+            };
         }
         example
     }

@@ -37,49 +37,60 @@ impl Judge<'_> {
         let model = Student::frozen(self.folder, self.adapter, self.compute)?;
         let all: Vec<usize> = (0..examples.len()).collect();
         let longest = examples.iter().map(|example| example.tokens.len()).max().unwrap_or(0);
+        // A pass holds at least one example.
         let pass_tokens = self.pass_tokens.max(longest);
-        let mut found =
+        let mut by_example =
             step::evaluate(&model, &all, examples, &Sft::default(), pass_tokens).map_err(failed)?.log_probabilities;
-        let scores: Vec<Vec<f32>> = all.iter().map(|number| found.remove(number).unwrap_or_default()).collect();
-        match scores.iter().position(|scores| scores.iter().any(|score| !score.is_finite())) {
-            None => Ok(scores),
-            Some(number) => Err(OperatorError::data(format!(
-                "under the model of `{}`, a token of `{}` has no finite log-probability: its weights are broken",
-                self.port, examples[number].id
-            ))),
+        let mut scores = Vec::with_capacity(examples.len());
+        for (number, example) in examples.iter().enumerate() {
+            // An example without learnt tokens has no entry.
+            let numbers = by_example.remove(&number).unwrap_or_default();
+            if numbers.iter().any(|score| !score.is_finite()) {
+                return Err(OperatorError::data(format!(
+                    "under the model of `{}`, a token of `{}` has no finite log-probability: its weights are broken",
+                    self.port, example.id
+                )));
+            }
+            scores.push(numbers);
         }
+        Ok(scores)
     }
 
     /// Checks that the tokens mean the same to both models.
     fn check(&self, examples: &[Example]) -> Result<(), OperatorError> {
         let port = self.port;
-        self.check_length(examples)?;
         let config = Decoder::read_config(self.folder)?;
-        let refuse = |message: String| {
-            Err(OperatorError::data(message).with_help(format!("`{port}` and the model need the same tokenizer")))
-        };
+        let most = config.max_position_embeddings;
+        if let Some(long) = examples.iter().find(|example| example.tokens.len() > most) {
+            let (id, count) = (&long.id, long.tokens.len());
+            let message = format!("`{id}` has {count} tokens, but the model of `{port}` reads at most {most}");
+            let help = "lower `max_length`, or connect a model with a longer context";
+            return Err(OperatorError::data(message).with_help(help));
+        }
+        let help = format!("`{port}` and the model need the same tokenizer");
         let mut tokens: Vec<u32> = examples.iter().flat_map(|example| &example.tokens).copied().collect();
         tokens.sort_unstable();
         tokens.dedup();
+        // Sorted and without repeats: each token is compared once.
         let largest = tokens.last().copied().unwrap_or(0);
         if largest as usize >= config.vocab_size {
             let size = config.vocab_size;
-            return refuse(format!("the rollouts have token {largest}, but the vocabulary of `{port}` ends at {size}"));
+            let message = format!("the rollouts have token {largest}, but the vocabulary of `{port}` ends at {size}");
+            return Err(OperatorError::data(message).with_help(help));
         }
-        let Some((own, other)) = self.own.and_then(vocabulary).zip(vocabulary(self.folder)) else { return Ok(()) };
-        let other_text = tokens.iter().find(|token| own.id_to_token(**token) != other.id_to_token(**token));
-        let Some(token) = other_text else { return Ok(()) };
-        let text = |tokenizer: &Tokenizer| tokenizer.id_to_token(*token).unwrap_or_default();
-        let (own, other) = (text(&own), text(&other));
-        refuse(format!("token {token} is `{own}` to the model, and `{other}` to `{port}`"))
-    }
-
-    fn check_length(&self, examples: &[Example]) -> Result<(), OperatorError> {
-        let most = Decoder::read_config(self.folder)?.max_position_embeddings;
-        let Some(long) = examples.iter().find(|example| example.tokens.len() > most) else { return Ok(()) };
-        let (id, count, port) = (&long.id, long.tokens.len(), self.port);
-        let message = format!("`{id}` has {count} tokens, but the model of `{port}` reads at most {most}");
-        Err(OperatorError::data(message).with_help("lower `max_length`, or connect a model with a longer context"))
+        // Without both tokenizers, nothing more can be compared than the sizes.
+        let (Some(own), Some(other)) = (self.own.and_then(vocabulary), vocabulary(self.folder)) else {
+            return Ok(());
+        };
+        for token in tokens {
+            let (own, other) = (own.id_to_token(token), other.id_to_token(token));
+            if own != other {
+                let (own, other) = (own.unwrap_or_default(), other.unwrap_or_default());
+                let message = format!("token {token} is `{own}` to the model, and `{other}` to `{port}`");
+                return Err(OperatorError::data(message).with_help(help));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -142,9 +142,14 @@ const FIGURES: usize = 19;
 
 impl Step {
     fn figures(&self) -> [f64; FIGURES] {
-        let policy = self.policy.map_or([None; 6], |policy| policy.named().map(|(_, figure)| figure));
-        let policy = policy.map(|figure| figure.unwrap_or(f64::NAN));
-        let preference = self.preference.map_or([f64::NAN; 3], |pairs| [pairs.chosen, pairs.rejected, pairs.accuracy]);
+        let (mut policy, mut preference) = ([f64::NAN; 6], [f64::NAN; 3]);
+        if let Some(step) = &self.policy {
+            policy = step.named().map(|(_, figure)| figure.unwrap_or(f64::NAN));
+        }
+        // Not by name: the margin is computed from the others.
+        if let Some(pairs) = &self.preference {
+            preference = [pairs.chosen, pairs.rejected, pairs.accuracy];
+        }
         [
             self.step as f64,
             self.epoch,
@@ -169,7 +174,6 @@ impl Step {
     }
 
     fn of(figures: &[f64; FIGURES]) -> Self {
-        let measured = |figure: f64| (!figure.is_nan()).then_some(figure);
         Self {
             step: figures[0] as u64,
             epoch: figures[1],
@@ -198,14 +202,19 @@ impl Step {
     }
 }
 
+fn measured(figure: f64) -> Option<f64> {
+    if figure.is_nan() { None } else { Some(figure) }
+}
+
 fn unwritable(error: impl std::fmt::Display) -> OperatorError {
     OperatorError::engine(format!("cannot write the state of the training: {error}"))
 }
 
 /// Serialises the state.
 pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progressed) -> Result<Vec<u8>, OperatorError> {
-    let figures = progressed.steps.iter().flat_map(Step::figures);
-    let figures: Vec<f64> = figures.chain(progressed.best.as_ref().map(|best| best.loss)).collect();
+    let mut figures: Vec<f64> = progressed.steps.iter().flat_map(Step::figures).collect();
+    // Behind those of the steps: the loss of the best weights. As a tensor it keeps every bit.
+    figures.extend(progressed.best.as_ref().map(|best| best.loss));
     let head = Head {
         figures: FIGURES,
         best_step: progressed.best.as_ref().map(|best| best.step),
@@ -214,16 +223,15 @@ pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progress
         taken: adam.steps,
     };
     let head = serde_json::to_string(&head).map_err(unwritable)?;
-    let mut parts = BTreeMap::from([("figures".to_owned(), tensor(figures)?)]);
+    let mut parts = moments(adam)?;
+    parts.insert("figures".to_owned(), tensor(figures)?);
     for (name, numbers) in copied(weights)? {
         parts.insert(format!("weight/{name}"), tensor(numbers)?);
     }
-    for (name, moments) in adam.moments().map_err(unwritable)? {
-        parts.insert(format!("mean/{name}"), tensor(moments.mean)?);
-        parts.insert(format!("square/{name}"), tensor(moments.square)?);
-    }
-    for (name, numbers) in progressed.best.iter().flat_map(|best| &best.weights) {
-        parts.insert(format!("best/{name}"), tensor(numbers.clone())?);
+    if let Some(best) = &progressed.best {
+        for (name, numbers) in &best.weights {
+            parts.insert(format!("best/{name}"), tensor(numbers.clone())?);
+        }
     }
     for (step, weights) in &progressed.checkpoints {
         for (name, numbers) in weights {
@@ -235,13 +243,18 @@ pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progress
 
 /// Serialises the optimiser alone, for a training that goes on from the weights.
 pub fn save_optimizer(adam: &AdamW) -> Result<Vec<u8>, OperatorError> {
+    let head = HashMap::from([("steps".to_owned(), adam.steps.to_string())]);
+    safetensors::serialize(moments(adam)?, Some(head)).map_err(unwritable)
+}
+
+/// Returns the optimiser's means as tensors by name.
+fn moments(adam: &AdamW) -> Result<BTreeMap<String, Tensor>, OperatorError> {
     let mut parts = BTreeMap::new();
     for (name, moments) in adam.moments().map_err(unwritable)? {
         parts.insert(format!("mean/{name}"), tensor(moments.mean)?);
         parts.insert(format!("square/{name}"), tensor(moments.square)?);
     }
-    let head = HashMap::from([("steps".to_owned(), adam.steps.to_string())]);
-    safetensors::serialize(parts, Some(head)).map_err(unwritable)
+    Ok(parts)
 }
 
 /// Restores a saved optimiser.
@@ -249,24 +262,31 @@ pub fn save_optimizer(adam: &AdamW) -> Result<Vec<u8>, OperatorError> {
 /// # Errors
 /// If it is not one of these weights.
 pub fn restore_optimizer(state: &[u8], weights: &BTreeMap<String, Var>, adam: &mut AdamW) -> Result<(), OperatorError> {
-    let other = |what: &str| {
-        OperatorError::data(format!("the optimiser's state {what}"))
-            .with_help("connect the output `state` of the training whose `model` is trained on")
+    let (Ok((_, metadata)), Ok(tensors)) = (SafeTensors::read_metadata(state), SliceSafetensors::new(state)) else {
+        return Err(other_optimizer("cannot be read"));
     };
-    let (_, metadata) = SafeTensors::read_metadata(state).map_err(|_| other("cannot be read"))?;
-    let steps = metadata.metadata().as_ref().and_then(|head| head.get("steps")?.parse().ok());
-    let tensors = SliceSafetensors::new(state).map_err(|_| other("cannot be read"))?;
     for (name, var) in weights {
-        let part = |kind: &str| {
-            let numbers = tensors.load(&format!("{kind}/{name}"), &Device::Cpu).and_then(|part| part.to_vec1::<f32>());
-            numbers.ok().filter(|numbers| numbers.len() == var.elem_count())
+        let (mean, square) = (part(&tensors, "mean", name, var), part(&tensors, "square", name, var));
+        let (Some(mean), Some(square)) = (mean, square) else {
+            return Err(other_optimizer(&format!("has no `{name}` of this shape")));
         };
-        let (mean, square) =
-            part("mean").zip(part("square")).ok_or_else(|| other(&format!("has no `{name}` of this shape")))?;
         adam.restore(var, name.clone(), Moments { mean, square }).map_err(failed)?;
     }
-    adam.steps = steps.ok_or_else(|| other("cannot be read"))?;
+    let steps = metadata.metadata().as_ref().and_then(|head| head.get("steps")?.parse().ok());
+    let Some(steps) = steps else { return Err(other_optimizer("cannot be read")) };
+    adam.steps = steps;
     Ok(())
+}
+
+fn other_optimizer(what: &str) -> OperatorError {
+    OperatorError::data(format!("the optimiser's state {what}"))
+        .with_help("connect the output `state` of the training whose `model` is trained on")
+}
+
+/// Returns the saved numbers of a weight, if there are as many as it has.
+fn part(tensors: &SliceSafetensors<'_>, kind: &str, name: &str, var: &Var) -> Option<Vec<f32>> {
+    let numbers = tensors.load(&format!("{kind}/{name}"), &Device::Cpu).ok()?.to_vec1::<f32>().ok()?;
+    if numbers.len() == var.elem_count() { Some(numbers) } else { None }
 }
 
 fn tensor<T: WithDType>(numbers: Vec<T>) -> Result<Tensor, OperatorError> {
@@ -284,40 +304,45 @@ pub fn restore(
 ) -> Result<Option<Progressed>, OperatorError> {
     let Ok((_, metadata)) = SafeTensors::read_metadata(state) else { return Ok(None) };
     let head = metadata.metadata().as_ref().and_then(|metadata| metadata.get("head"));
-    let head = head.and_then(|head| serde_json::from_str::<Head>(head).ok());
-    let Some(head) = head.filter(|head| head.figures == FIGURES) else { return Ok(None) };
+    let Some(Ok(head)) = head.map(|head| serde_json::from_str::<Head>(head)) else { return Ok(None) };
+    // Of another version: the training starts over.
+    if head.figures != FIGURES {
+        return Ok(None);
+    }
     let Ok(tensors) = SliceSafetensors::new(state) else { return Ok(None) };
-    let read = |name: &str| tensors.load(name, &Device::Cpu);
-    let Ok(figures) = read("figures").and_then(|figures| figures.to_vec1::<f64>()) else { return Ok(None) };
-    let part = |kind: &str, name: &str, count: usize| {
-        let numbers = read(&format!("{kind}/{name}")).and_then(|part| part.to_vec1::<f32>()).ok()?;
-        Some(numbers).filter(|numbers| numbers.len() == count)
-    };
-    let mut taken = BTreeMap::new();
+    let figures = tensors.load("figures", &Device::Cpu).and_then(|figures| figures.to_vec1::<f64>());
+    let Ok(figures) = figures else { return Ok(None) };
+    // All parts are read before a weight is set: a state that does not fit changes nothing.
+    let mut saved = BTreeMap::new();
     let mut best = BTreeMap::new();
     for (name, var) in weights {
-        let count = var.elem_count();
-        let moments = part("mean", name, count).zip(part("square", name, count));
-        let (Some(weight), Some((mean, square))) = (part("weight", name, count), moments) else { return Ok(None) };
-        taken.insert(name.clone(), (weight, Moments { mean, square }));
-        best.extend(part("best", name, count).map(|numbers| (name.clone(), numbers)));
+        let (mean, square) = (part(&tensors, "mean", name, var), part(&tensors, "square", name, var));
+        let (Some(mean), Some(square), Some(weight)) = (mean, square, part(&tensors, "weight", name, var)) else {
+            return Ok(None);
+        };
+        saved.insert(name.clone(), (weight, Moments { mean, square }));
+        // Only there if the best weights are kept.
+        best.extend(part(&tensors, "best", name, var).map(|numbers| (name.clone(), numbers)));
     }
     let (steps, rest) = figures.as_chunks::<FIGURES>();
     let mut copies = BTreeMap::new();
+    // Only those that this training asks for and has behind it: the list is a param that may have changed.
     for step in checkpoints.iter().filter(|step| **step <= steps.len() as u64) {
         let mut copy = BTreeMap::new();
         for (name, var) in weights {
-            let numbers = part(&format!("checkpoint/{step}"), name, var.elem_count());
+            let numbers = part(&tensors, &format!("checkpoint/{step}"), name, var);
             let Some(numbers) = numbers else { return Ok(None) };
             copy.insert(name.clone(), numbers);
         }
         copies.insert(*step, copy);
     }
-    for (name, (weight, moments)) in taken {
+    for (name, (weight, moments)) in saved {
         set(&weights[&name], weight)?;
         adam.restore(&weights[&name], name, moments).map_err(failed)?;
     }
+    // The optimiser may have taken steps before this training.
     adam.steps = head.taken;
+    // The loss is there if there is a best step.
     let best = head.best_step.zip(rest.first()).map(|(step, loss)| Best { loss: *loss, step, weights: best });
     let steps = steps.iter().map(Step::of).collect();
     Ok(Some(Progressed { steps, best, stale: head.stale, stopped: head.stopped, checkpoints: copies }))
@@ -331,13 +356,20 @@ pub fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
 
 /// Sets the numbers of these weights.
 pub fn set_all(weights: &BTreeMap<String, Var>, numbers: &BTreeMap<String, Vec<f32>>) -> Result<(), OperatorError> {
-    numbers.iter().try_for_each(|(name, numbers)| set(&weights[name], numbers.clone()))
+    for (name, numbers) in numbers {
+        set(&weights[name], numbers.clone())?;
+    }
+    Ok(())
 }
 
 /// Copies all weights.
 pub fn copied(weights: &BTreeMap<String, Var>) -> Result<BTreeMap<String, Vec<f32>>, OperatorError> {
-    let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.flatten_all()?.to_vec1::<f32>()?));
-    weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(failed)
+    let mut copies = BTreeMap::new();
+    for (name, var) in weights {
+        let numbers = var.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).map_err(failed)?;
+        copies.insert(name.clone(), numbers);
+    }
+    Ok(copies)
 }
 
 #[cfg(test)]

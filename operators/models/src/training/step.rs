@@ -64,12 +64,17 @@ pub fn learn(
     settings: Settings<'_>,
     gradients: &mut Gradients,
 ) -> Result<Outcome> {
-    let mut run = |batch: &Batch<'_>| pass(student, batch, settings.checkpointing, gradients);
-    let Some(Coupled { objective, of_pairs }) = coupled(student, batch, examples, settings)? else {
-        return over_passes(batch, examples, settings, run);
-    };
-    let outcome = over_passes(batch, examples, Settings { objective: &*objective, ..settings }, &mut run)?;
-    Ok(with_pairs(outcome, of_pairs))
+    let mut coupled = None;
+    if let Some(coupling) = settings.objective.coupling() {
+        // The losses depend on whole examples: they are read once without gradients, then with those that follow.
+        let outcome = read(student, batch, examples, settings)?;
+        coupled = Some(coupling.of_step(examples, &outcome.log_probabilities));
+    }
+    let objective = coupled.as_ref().map_or(settings.objective, |coupled| &*coupled.objective);
+    let outcome = over_passes(batch, examples, Settings { objective, ..settings }, |batch| {
+        pass(student, batch, settings.checkpointing, gradients)
+    })?;
+    Ok(with_pairs(outcome, coupled.and_then(|coupled| coupled.of_pairs)))
 }
 
 /// Returns the outcome with the loss and the figures of its pairs, if it has any.
@@ -99,24 +104,10 @@ pub fn evaluate(
     }
 }
 
-/// Returns the objective of this step, if its losses depend on whole examples.
-fn coupled(
-    student: &Student,
-    batch: &[usize],
-    examples: &[Example],
-    settings: Settings<'_>,
-) -> Result<Option<Coupled>> {
-    let Some(coupling) = settings.objective.coupling() else { return Ok(None) };
-    let outcome = read(student, batch, examples, settings)?;
-    Ok(Some(coupling.of_step(examples, &outcome.log_probabilities)))
-}
-
 /// Runs the forward passes of a step.
 fn read(student: &Student, batch: &[usize], examples: &[Example], settings: Settings<'_>) -> Result<Outcome> {
-    let plain = student.compute.is_plain();
-    let run =
-        |batch: &Batch<'_>| if plain { plain::evaluate(student, batch) } else { tensors::evaluate(student, batch) };
-    over_passes(batch, examples, settings, run)
+    let evaluate = if student.compute.is_plain() { plain::evaluate } else { tensors::evaluate };
+    over_passes(batch, examples, settings, |batch| evaluate(student, batch))
 }
 
 /// Runs one forward and backward pass and adds its gradients to `gradients`.
@@ -139,10 +130,11 @@ fn over_passes(
     let lengths: Vec<_> = batch.iter().map(|example| (*example, examples[*example].tokens.len())).collect();
     let divisor = batch.iter().map(|example| settings.objective.divisor(&examples[*example])).sum::<f64>().max(1e-9);
     let (mut outcome, mut entropy, mut targets) = (Outcome::default(), 0.0, 0_usize);
-    for (place, pass) in pack(&lengths, settings.pass_tokens).iter().enumerate() {
+    for (number, pass) in pack(&lengths, settings.pass_tokens).iter().enumerate() {
         let mut batch = Batch::new(pass, examples, settings.objective);
+        // Gradients are divided in each pass, losses at the end: the passes add up to one step.
         batch.scale = 1.0 / divisor;
-        batch.layout.dropout = settings.dropout.map(|seed| seed.of(place));
+        batch.layout.dropout = settings.dropout.map(|seed| seed.of(number));
         let one = run(&batch)?;
         outcome.loss += one.loss;
         outcome.accuracy += one.right;

@@ -16,6 +16,7 @@ use crate::decoder::{
     adapter_tensor_name, failed, layer_name,
 };
 use crate::device::Compute;
+use crate::files::on_path;
 
 /// Which weights are trained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,8 +33,11 @@ impl Tuning {
     /// Returns the number of trained parameters of a model.
     pub fn trained_parameters(&self, config: &DecoderConfig) -> u64 {
         let Self::Lora(lora) = self else { return config.parameter_count() as u64 };
-        let maps = modules(config, &lora.targets()).into_iter();
-        maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum()
+        let mut count = 0;
+        for (_, outputs, inputs) in modules(config, &lora.targets()) {
+            count += (lora.rank * (outputs + inputs)) as u64;
+        }
+        count
     }
 }
 
@@ -70,8 +74,9 @@ pub const MODULES: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_pr
 impl LoraParams {
     /// Returns the adapted modules in the order of the network.
     pub fn targets(&self) -> Vec<&'static str> {
-        let wanted = |name: &&str| self.target_modules.iter().any(|target| target == ALL_LINEAR || target == name);
-        MODULES.into_iter().filter(wanted).collect()
+        let mut targets = MODULES.to_vec();
+        targets.retain(|name| self.target_modules.iter().any(|target| target == ALL_LINEAR || target == name));
+        targets
     }
 
     /// Checks that an adapter is one of these options. Dropout and the form of the output may differ.
@@ -80,6 +85,7 @@ impl LoraParams {
         let wanted: BTreeSet<String> = modules(model, &self.targets()).into_iter().map(|(module, ..)| module).collect();
         let differs = if rank != self.rank {
             format!("has rank {rank}, and `tuning.lora.rank` is {}", self.rank)
+        // The adapter's alpha is its scale times its rank: equal up to rounding.
         } else if (alpha - self.alpha).abs() > 1e-9 * alpha.abs() {
             format!("has alpha {alpha}, and `tuning.lora.alpha` is {}", self.alpha)
         } else if !adapter.modules.keys().eq(&wanted) {
@@ -105,18 +111,18 @@ pub struct Student {
 impl Student {
     /// Loads a model folder. Trained weights are kept in f32, frozen ones in the precision of the computation.
     pub fn load(folder: &Path, tuning: &Tuning, seed: u64, compute: &Compute) -> Result<Self, OperatorError> {
-        let load = |dtype| Decoder::load(folder, &compute.device, dtype);
-        match tuning {
-            Tuning::Full => Self::full(&load(DType::F32)?, compute),
-            Tuning::Lora(params) => Self::adapted(load(compute.dtype)?, params, seed, compute),
+        if let Tuning::Lora(params) = tuning {
+            return Self::adapted(Decoder::load(folder, &compute.device, compute.dtype)?, params, seed, compute);
         }
-    }
-
-    fn full(decoder: &Decoder, compute: &Compute) -> Result<Self, OperatorError> {
-        let vars = decoder.parameters().into_iter().map(|(name, tensor)| Ok((name, Var::from_tensor(&tensor)?)));
-        let weights: BTreeMap<String, Var> = vars.collect::<candle_core::Result<_>>().map_err(failed)?;
-        let tensors: Tensors = weights.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())).collect();
-        let decoder = Decoder::from_weights(decoder.config().clone(), tensors)?.computing_in(compute.dtype);
+        let loaded = Decoder::load(folder, &compute.device, DType::F32)?;
+        let (mut weights, mut tensors) = (BTreeMap::new(), Tensors::new());
+        for (name, tensor) in loaded.parameters() {
+            let weight = Var::from_tensor(&tensor).map_err(failed)?;
+            tensors.insert(name.clone(), weight.as_tensor().clone());
+            weights.insert(name, weight);
+        }
+        // The network is built again on the variables, so that it computes with what the optimiser sets.
+        let decoder = Decoder::from_weights(loaded.config().clone(), tensors)?.computing_in(compute.dtype);
         Ok(Self { decoder, weights, adapter: None, compute: compute.clone() })
     }
 
@@ -127,11 +133,12 @@ impl Student {
         seed: u64,
         compute: &Compute,
     ) -> Result<Self, OperatorError> {
-        let all = modules(decoder.config(), &params.targets()).into_iter().enumerate();
-        let new = all.map(|(number, (module, outputs, inputs))| {
-            Ok((module, pair(params.rank, outputs, inputs, seed, number as u64, &compute.device)?))
-        });
-        let pairs = new.collect::<candle_core::Result<_>>().map_err(failed)?;
+        let mut pairs = BTreeMap::new();
+        for (number, (module, outputs, inputs)) in modules(decoder.config(), &params.targets()).into_iter().enumerate()
+        {
+            let pair = pair(params.rank, outputs, inputs, seed, number as u64, &compute.device).map_err(failed)?;
+            pairs.insert(module, pair);
+        }
         Self::training(decoder, params, pairs, compute)
     }
 
@@ -146,13 +153,14 @@ impl Student {
         compute: &Compute,
     ) -> Result<Self, OperatorError> {
         let decoder = Decoder::load(folder, &compute.device, compute.dtype)?;
+        // Checked before it is trained: a saved adapter with other settings would be another experiment.
         let adapter = Adapter::load(adapter, decoder.config(), &compute.device, DType::F32)?;
         params.check(&adapter, decoder.config())?;
-        let vars = adapter
-            .modules
-            .into_iter()
-            .map(|(module, (a, b))| Ok((module, (Var::from_tensor(&a)?, Var::from_tensor(&b)?))));
-        let pairs = vars.collect::<candle_core::Result<_>>().map_err(failed)?;
+        let mut pairs = BTreeMap::new();
+        for (module, (a, b)) in adapter.modules {
+            let pair = (Var::from_tensor(&a).map_err(failed)?, Var::from_tensor(&b).map_err(failed)?);
+            pairs.insert(module, pair);
+        }
         Self::training(decoder, params, pairs, compute)
     }
 
@@ -184,6 +192,7 @@ impl Student {
             weights.insert(adapter_tensor_name(&module, "lora_A"), a);
             weights.insert(adapter_tensor_name(&module, "lora_B"), b);
         }
+        // The adapter's tensors are the variables, so that the network sees each update.
         decoder.attach(&adapter)?;
         Ok(Self { decoder, weights, adapter: Some((config, params.merge)), compute: compute.clone() })
     }
@@ -207,12 +216,21 @@ impl Student {
         if let Some((config, false)) = &self.adapter {
             let text =
                 serde_json::to_string_pretty(config).map_err(|error| OperatorError::engine(error.to_string()))?;
-            std::fs::write(to.join(ADAPTER_CONFIG), text + "\n")?;
+            let path = to.join(ADAPTER_CONFIG);
+            std::fs::write(&path, text + "\n").map_err(on_path(&path))?;
             return write_tensors(&self.tensors(), &to.join(ADAPTER_WEIGHTS));
         }
         copy(from, to, "generation_config.json")?;
-        let path = to.join("config.json");
-        std::fs::write(path, in_f32(&std::fs::read(from.join("config.json"))?)?)?;
+        let (from, path) = (from.join("config.json"), to.join("config.json"));
+        let text = std::fs::read(&from).map_err(on_path(&from))?;
+        let mut config: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&text).map_err(bad_config)?;
+        // The weights are written in f32. Newer releases of transformers write `dtype`; beside it, a second key would
+        // contradict it.
+        let key = if config.contains_key("dtype") { "dtype" } else { "torch_dtype" };
+        config.insert(key.to_owned(), "float32".into());
+        let text = serde_json::to_string_pretty(&config).map_err(bad_config)? + "\n";
+        std::fs::write(&path, text).map_err(on_path(&path))?;
         let tensors = if self.adapter.is_some() { self.merged().map_err(failed)? } else { self.tensors() };
         write_tensors(&tensors, &to.join(SINGLE))
     }
@@ -223,19 +241,25 @@ impl Student {
 
     /// Returns the model's weights with the adapter merged into them.
     fn merged(&self) -> candle_core::Result<Tensors> {
-        let all = self.decoder.merged_parameters()?.into_iter();
-        all.map(|(name, tensor)| Ok((name, tensor.to_dtype(DType::F32)?))).collect()
+        let mut tensors = self.decoder.merged_parameters()?;
+        for tensor in tensors.values_mut() {
+            *tensor = tensor.to_dtype(DType::F32)?;
+        }
+        Ok(tensors)
     }
 }
 
 /// Returns names, outputs and inputs of the adapted modules, layer by layer.
 fn modules(config: &DecoderConfig, targets: &[&str]) -> Vec<(String, usize, usize)> {
-    let meant = |name: &str| targets.iter().any(|target| name.ends_with(target));
-    let of_layer = |layer: usize| {
-        let all = config.projections().into_iter().filter(|(name, ..)| meant(name));
-        all.map(move |(name, outputs, inputs)| (layer_name(layer, name), outputs, inputs))
-    };
-    (0..config.num_hidden_layers).flat_map(of_layer).collect()
+    let mut modules = Vec::new();
+    for layer in 0..config.num_hidden_layers {
+        for (name, outputs, inputs) in config.projections() {
+            if targets.iter().any(|target| name.ends_with(target)) {
+                modules.push((layer_name(layer, name), outputs, inputs));
+            }
+        }
+    }
+    modules
 }
 
 /// Creates the adapter of a module as PEFT does: `a` (rank × inputs) uniform in ±1/√inputs, `b` 0.
@@ -247,6 +271,7 @@ fn pair(
     number: u64,
     device: &Device,
 ) -> candle_core::Result<(Var, Var)> {
+    // A stream of its own for each module: what it starts with does not depend on the other ones.
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     chance.set_stream(number);
     let bound = 1.0 / (inputs as f32).sqrt();
@@ -257,19 +282,16 @@ fn pair(
 
 /// Copies a file's content, not its permissions: others may read the new one even if the base model is private.
 fn copy(from: &Path, to: &Path, name: &str) -> Result<(), OperatorError> {
-    if from.join(name).is_file() {
-        std::fs::write(to.join(name), std::fs::read(from.join(name))?)?;
+    let (from, to) = (from.join(name), to.join(name));
+    if !from.is_file() {
+        return Ok(());
     }
-    Ok(())
+    let content = std::fs::read(&from).map_err(on_path(&from))?;
+    std::fs::write(&to, content).map_err(on_path(&to))
 }
 
-/// Returns a `config.json` whose dtype is f32, as the weights are written.
-fn in_f32(text: &[u8]) -> Result<String, OperatorError> {
-    let broken = |error: serde_json::Error| OperatorError::data(format!("config.json: {error}"));
-    let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).map_err(broken)?;
-    let key = if config.contains_key("dtype") { "dtype" } else { "torch_dtype" };
-    config.insert(key.to_owned(), "float32".into());
-    Ok(serde_json::to_string_pretty(&config).map_err(broken)? + "\n")
+fn bad_config(error: serde_json::Error) -> OperatorError {
+    OperatorError::data(format!("config.json: {error}"))
 }
 
 /// Writes tensors in the form that transformers reads.
@@ -277,8 +299,8 @@ fn write_tensors(tensors: &Tensors, path: &Path) -> Result<(), OperatorError> {
     let metadata = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let tensors = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
     // The library replaces the file by one that only its owner may read.
-    let permissions = std::fs::File::create(path)?.metadata()?.permissions();
+    let created = std::fs::File::create(path).and_then(|file| file.metadata()).map_err(on_path(path))?;
     safetensors::serialize_to_file(tensors, Some(metadata), path)
         .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))?;
-    Ok(std::fs::set_permissions(path, permissions)?)
+    std::fs::set_permissions(path, created.permissions()).map_err(on_path(path))
 }

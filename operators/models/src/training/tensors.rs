@@ -17,7 +17,7 @@ pub(super) fn evaluate(student: &Student, batch: &Batch<'_>) -> Result<PassOutco
     let head = student.decoder.head_weight().detach();
     let mut outcome = PassOutcome::default();
     for chunk in batch.targets.chunks(chunk_rows(&head)?) {
-        let logits = product(&hidden.index_select(&places(chunk, &hidden)?, 0)?, &head)?;
+        let logits = product(&hidden.index_select(&positions(chunk, &hidden)?, 0)?, &head)?;
         judge(&logits, chunk, batch, &mut outcome)?;
     }
     Ok(outcome)
@@ -61,6 +61,7 @@ fn by_layers(student: &Student, tokens: &Tensor, batch: &Batch<'_>, sums: &mut S
     let grads = backward(&hidden, &gradient)?;
     gradient = of(&grads, &last)?;
     sums.add(&grads)?;
+    // From the last layer on: each is computed again, with a graph of its own that is dropped behind it.
     for (block, input) in decoder.blocks.iter().zip(&inputs).rev() {
         let input = Var::from_tensor(input)?;
         let out = block.forward(input.as_tensor(), &batch.layout, &angles)?;
@@ -75,22 +76,26 @@ fn by_layers(student: &Student, tokens: &Tensor, batch: &Batch<'_>, sums: &mut S
 }
 
 fn of(grads: &GradStore, var: &Var) -> Result<Tensor> {
-    grads.get(var).cloned().ok_or_else(|| candle_core::Error::Msg("a gradient was lost".to_owned()))
+    match grads.get(var) {
+        Some(gradient) => Ok(gradient.clone()),
+        None => candle_core::bail!("a gradient was lost"),
+    }
 }
 
 /// Returns the outcome of the last layer's vectors (rows × columns × width) and their gradient, some targets at a time.
 fn head(student: &Student, hidden: &Tensor, batch: &Batch<'_>, sums: &mut Sums<'_>) -> Result<(PassOutcome, Tensor)> {
     let weight = student.decoder.head_weight();
+    // A frozen layer is detached, so that no gradient of it is computed.
     let weight = if student.trains_head() { weight.clone() } else { weight.detach() };
     let flat = hidden.flatten_to(1)?;
     let mut gradient = flat.zeros_like()?;
     let mut outcome = PassOutcome::default();
     for chunk in batch.targets.chunks(chunk_rows(&weight)?) {
-        let places = places(chunk, &flat)?;
-        let rows = Var::from_tensor(&flat.index_select(&places, 0)?)?;
+        let positions = positions(chunk, &flat)?;
+        let rows = Var::from_tensor(&flat.index_select(&positions, 0)?)?;
         let logits = product(&rows, &weight)?;
         let grads = judge(&logits, chunk, batch, &mut outcome)?.backward()?;
-        gradient = gradient.index_add(&places, &of(&grads, &rows)?, 0)?;
+        gradient = gradient.index_add(&positions, &of(&grads, &rows)?, 0)?;
         sums.add(&grads)?;
     }
     Ok((outcome, gradient.reshape(hidden.shape())?))
@@ -101,9 +106,9 @@ fn chunk_rows(head: &Tensor) -> Result<usize> {
     Ok((logits_at_once(head.device()) / head.dim(0)?).max(16))
 }
 
-fn places(chunk: &[Target], hidden: &Tensor) -> Result<Tensor> {
-    let places: Vec<u32> = chunk.iter().map(|target| target.place).collect();
-    Tensor::from_vec(places, chunk.len(), hidden.device())
+fn positions(chunk: &[Target], hidden: &Tensor) -> Result<Tensor> {
+    let positions: Vec<u32> = chunk.iter().map(|target| target.position).collect();
+    Tensor::from_vec(positions, chunk.len(), hidden.device())
 }
 
 /// Adds the predictions of a chunk to `outcome`. Returns a number that has the gradients of the loss.
@@ -113,17 +118,29 @@ fn judge(logits: &Tensor, chunk: &[Target], batch: &Batch<'_>, outcome: &mut Pas
     let logits = &if divisors.is_empty() { logits.clone() } else { divided(logits, divisors)? };
     let logs = log_probabilities(logits, &tokens)?;
     let best = logits.detach().argmax(1)?.to_vec1::<u32>()?;
-    let (with_bonus, measured) = (batch.has_entropy_bonus(), batch.needs_entropy());
+    let with_bonus = batch.objective.entropy_bonus().is_some();
+    // Without a bonus, nothing is propagated back through the entropies.
     let logits = if with_bonus { logits.clone() } else { logits.detach() };
-    let entropies = measured.then(|| entropies(&logits)).transpose()?;
-    let of_entropies = entropies.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec1::<f32>)?;
-    let found = logs.to_vec1::<f32>()?;
-    let slopes = outcome.take(batch, Predictions { log_probabilities: &found, best: &best, entropies: &of_entropies });
-    let sum = |numbers: &Tensor, slopes: Vec<f32>| {
-        (numbers * Tensor::from_vec(slopes, chunk.len(), logits.device())?)?.sum_all()
-    };
-    let whole = sum(&logs, slopes.log_probabilities)?;
-    entropies.filter(|_| with_bonus).map_or(Ok(whole.clone()), |entropies| whole + sum(&entropies, slopes.entropies)?)
+    let (mut measured, mut of_entropies) = (None, Vec::new());
+    if batch.objective.needs_entropy() {
+        let entropies = entropies(&logits)?;
+        of_entropies = entropies.to_vec1::<f32>()?;
+        measured = Some(entropies);
+    }
+    let numbers = logs.to_vec1::<f32>()?;
+    let predictions = Predictions { log_probabilities: &numbers, best: &best, entropies: &of_entropies };
+    let slopes = outcome.take(batch, predictions);
+    let whole = weighted(&logs, slopes.log_probabilities)?;
+    match measured {
+        Some(entropies) if with_bonus => whole + weighted(&entropies, slopes.entropies)?,
+        _ => Ok(whole),
+    }
+}
+
+/// Returns the sum of the numbers, each times its slope: the gradient of a number is its slope.
+fn weighted(numbers: &Tensor, slopes: Vec<f32>) -> Result<Tensor> {
+    let count = slopes.len();
+    (numbers * Tensor::from_vec(slopes, count, numbers.device())?)?.sum_all()
 }
 
 /// Divides each row of logits by its temperature.

@@ -32,7 +32,8 @@ pub struct Tuned {
 pub fn tuning(
     config: &str,
     compute: &Compute,
-    (tokens, steps): (usize, usize),
+    tokens: usize,
+    steps: usize,
     checkpointing: bool,
 ) -> Result<Tuned, OperatorError> {
     let drawn = Drawn::new(config, compute)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use searchmill_engine::fresh_folder;
 use searchmill_engine::operator::OperatorError;
+use searchmill_models::{on_path, paths_in};
 use serde_json::Value;
 
 /// Paths passed to the trainer.
@@ -49,9 +50,10 @@ impl Files {
 
     /// Creates the folder anew and writes the rows.
     pub(super) fn make(folder: &Path, examples: &[String], held_out: &[String]) -> Result<Self, OperatorError> {
-        let files = Self::at(&std::path::absolute(folder)?);
-        fresh_folder(folder)?;
-        fs::create_dir_all(&files.output)?;
+        let files = Self::at(&std::path::absolute(folder).map_err(on_path(folder))?);
+        // A killed training starts over: nothing of it may be taken for the new one's.
+        fresh_folder(folder).map_err(on_path(folder))?;
+        fs::create_dir_all(&files.output).map_err(on_path(&files.output))?;
         write_lines(&files.examples, examples)?;
         write_lines(&files.held_out, held_out)?;
         Ok(files)
@@ -59,11 +61,12 @@ impl Files {
 }
 
 fn write_lines(path: &Path, lines: &[String]) -> Result<(), OperatorError> {
-    let mut file = BufWriter::new(fs::File::create(path)?);
+    let mut file = BufWriter::new(fs::File::create(path).map_err(on_path(path))?);
     for line in lines {
-        writeln!(file, "{line}")?;
+        writeln!(file, "{line}").map_err(on_path(path))?;
     }
-    Ok(file.flush()?)
+    // Dropping the writer would flush too, and lose the error of a full disk.
+    file.flush().map_err(on_path(path))
 }
 
 /// Whether the folder holds a model or an adapter.
@@ -89,34 +92,39 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path, take: Take) -> Res
         return Err(OperatorError::data(message).with_help("save the model as transformers or PEFT do"));
     }
     let mut names: Vec<String> = Vec::new();
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().is_file() && !LEFT_BEHIND.contains(&name.as_str()) && !name.starts_with("rng_state") {
+    for path in paths_in(from)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_file() && !LEFT_BEHIND.contains(&name.as_str()) && !name.starts_with("rng_state") {
             names.push(name);
         }
     }
-    names.sort();
-    let weights: Vec<&String> = names.iter().filter(|name| name.ends_with(".safetensors")).collect();
-    if weights.is_empty() {
+    let mut has_weights = false;
+    // All weights are checked before the first file is moved: a truncated one leaves the trainer's folder as it is.
+    for name in names.iter().filter(|name| name.ends_with(".safetensors")) {
+        read_header(&from.join(name))?;
+        has_weights = true;
+    }
+    if !has_weights {
         let message = format!("the trainer left no .safetensors file in {}", from.display());
         return Err(
             OperatorError::data(message).with_help("save the weights as safetensors (`--safe_serialization true`)")
         );
     }
-    for name in weights {
-        whole(&from.join(name))?;
-    }
     for name in &names {
         let (from, to) = (from.join(name), to.join(name));
         if take == Take::Move && !from.is_symlink() {
-            moved(&from, &to)?;
+            move_file(&from, &to)?;
         } else {
-            fs::copy(&from, &to)?;
+            fs::copy(&from, &to).map_err(on_path(&from))?;
         }
     }
-    for name in TOKENIZER.into_iter().filter(|name| !to.join(name).is_file() && base.join(name).is_file()) {
-        fs::write(to.join(name), fs::read(base.join(name))?)?;
+    for name in TOKENIZER {
+        let (from, to) = (base.join(name), to.join(name));
+        if !to.is_file() && from.is_file() {
+            // The content alone: others may read the new file even if the base model is private.
+            let content = fs::read(&from).map_err(on_path(&from))?;
+            fs::write(&to, content).map_err(on_path(&to))?;
+        }
     }
     if to.join(ADAPTER).is_file() { settle_adapter(&to.join(ADAPTER)) } else { Ok(()) }
 }
@@ -129,30 +137,35 @@ pub(super) fn check_output(output: &Path) -> Result<(), OperatorError> {
     if !output.is_symlink() {
         return Ok(());
     }
-    let target = fs::read_link(output)?;
+    let target = fs::read_link(output).map_err(on_path(output))?;
     let message = format!("the trainer replaced its output folder by a link to {}", target.display());
     Err(OperatorError::pipeline(message).with_help("let it write into `{output}`, or copy the model there at its end"))
 }
 
-fn moved(from: &Path, to: &Path) -> Result<(), OperatorError> {
+fn move_file(from: &Path, to: &Path) -> Result<(), OperatorError> {
     // Some trainers write weights that only their owner may read.
-    let permissions = fs::File::create(to)?.metadata()?.permissions();
+    let created = fs::File::create(to).and_then(|file| file.metadata()).map_err(on_path(to))?;
     // Renaming fails between file systems.
     if fs::rename(from, to).is_err() {
-        fs::copy(from, to)?;
+        fs::copy(from, to).map_err(on_path(from))?;
     }
-    Ok(fs::set_permissions(to, permissions)?)
+    fs::set_permissions(to, created.permissions()).map_err(on_path(to))
 }
 
 /// Removes from an adapter's settings what differs between runs: the path of its base, and the order of a set.
 fn settle_adapter(path: &Path) -> Result<(), OperatorError> {
-    let broken = |error: serde_json::Error| OperatorError::data(format!("{ADAPTER}: {error}"));
-    let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&fs::read(path)?).map_err(broken)?;
+    fn broken(error: serde_json::Error) -> OperatorError {
+        OperatorError::data(format!("{ADAPTER}: {error}"))
+    }
+    let text = fs::read(path).map_err(on_path(path))?;
+    let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&text).map_err(broken)?;
+    // Unequal files of equal trainings would look as if the training could not be repeated.
     config.insert("base_model_name_or_path".to_owned(), Value::Null);
     if let Some(Value::Array(targets)) = config.get_mut("target_modules") {
         targets.sort_by_key(ToString::to_string);
     }
-    Ok(fs::write(path, serde_json::to_string_pretty(&config).map_err(broken)? + "\n")?)
+    let text = serde_json::to_string_pretty(&config).map_err(broken)? + "\n";
+    fs::write(path, text).map_err(on_path(path))
 }
 
 /// Returns the folder of the model that a program left: `output` itself, or the one below it with the highest step in
@@ -161,7 +174,7 @@ fn settle_adapter(path: &Path) -> Result<(), OperatorError> {
 /// # Errors
 /// When there is none, or several of the same step.
 pub(super) fn newest_model(output: &Path) -> Result<PathBuf, OperatorError> {
-    if holds_model(output) && has_weights(output)? {
+    if holds_model(output) && !weights(output)?.is_empty() {
         return Ok(output.to_owned());
     }
     let Some((_, newest)) = models_by_step(output)?.pop_last() else { return Ok(output.to_owned()) };
@@ -180,7 +193,8 @@ pub(super) fn newest_model(output: &Path) -> Result<PathBuf, OperatorError> {
 pub(super) fn models_by_step(output: &Path) -> Result<BTreeMap<u64, Vec<PathBuf>>, OperatorError> {
     let mut models: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
     for path in folders_below(output, DEEPEST)? {
-        if holds_model(&path) && has_weights(&path)? {
+        // A tokenizer or settings may be saved in a folder of their own, without weights.
+        if holds_model(&path) && !weights(&path)?.is_empty() {
             models.entry(step_of(path.strip_prefix(output).unwrap_or(&path))).or_default().push(path);
         }
     }
@@ -192,17 +206,19 @@ pub(super) fn models_by_step(output: &Path) -> Result<BTreeMap<u64, Vec<PathBuf>
 /// # Errors
 /// If one cannot be copied.
 pub(super) fn keep_tensorboard(output: &Path, to: &Path) -> Result<(), OperatorError> {
-    let below = folders_below(output, DEEPEST)?;
-    for folder in std::iter::once(output.to_owned()).chain(below) {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
+    let mut folders = folders_below(output, DEEPEST)?;
+    folders.insert(0, output.to_owned());
+    for folder in folders {
+        for from in paths_in(&folder)? {
+            let name = from.file_name().unwrap_or_default();
             // A link could name a file that is none of the trainer's.
-            if !entry.file_type()?.is_file() || !entry.file_name().to_string_lossy().contains("tfevents") {
+            if from.is_symlink() || !from.is_file() || !name.to_string_lossy().contains("tfevents") {
                 continue;
             }
-            let place = to.join("tensorboard").join(folder.strip_prefix(output).unwrap_or(Path::new("")));
-            fs::create_dir_all(&place)?;
-            fs::copy(entry.path(), place.join(entry.file_name()))?;
+            // TensorBoard names a curve after its folder: `runs/sft` must stay one.
+            let to = to.join("tensorboard").join(folder.strip_prefix(output).unwrap_or(Path::new("")));
+            fs::create_dir_all(&to).map_err(on_path(&to))?;
+            fs::copy(&from, to.join(name)).map_err(on_path(&from))?;
         }
     }
     Ok(())
@@ -213,19 +229,13 @@ fn folders_below(folder: &Path, levels: usize) -> Result<Vec<PathBuf>, OperatorE
     if levels == 0 {
         return Ok(Vec::new());
     }
-    let entries = fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
-    let mut own: Vec<PathBuf> = Vec::new();
-    for entry in entries {
-        if entry.file_type()?.is_dir() {
-            own.push(entry.path());
-        }
-    }
-    own.sort();
     let mut all = Vec::new();
-    for path in own {
-        let below = folders_below(&path, levels - 1)?;
-        all.push(path);
-        all.extend(below);
+    for path in paths_in(folder)? {
+        if path.is_dir() && !path.is_symlink() {
+            let below = folders_below(&path, levels - 1)?;
+            all.push(path);
+            all.extend(below);
+        }
     }
     Ok(all)
 }
@@ -233,20 +243,19 @@ fn folders_below(folder: &Path, levels: usize) -> Result<Vec<PathBuf>, OperatorE
 /// Returns the last whole number in a path: 34 in `checkpoint-34`, 120 in `global_step_120/actor/huggingface`.
 fn step_of(path: &Path) -> u64 {
     let text = path.display().to_string();
-    let mut numbers =
-        text.split(|character: char| !character.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
-    numbers.next_back().unwrap_or_default()
-}
-
-fn has_weights(folder: &Path) -> Result<bool, OperatorError> {
-    Ok(!weights(folder)?.is_empty())
+    let mut step = 0;
+    for digits in text.split(|character: char| !character.is_ascii_digit()) {
+        // The parts between other characters are empty; more digits than a step has are no step.
+        step = digits.parse().unwrap_or(step);
+    }
+    step
 }
 
 /// Returns the safetensors files of a folder.
 fn weights(folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
-    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    let is_weights = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "safetensors");
-    Ok(paths.into_iter().filter(is_weights).collect())
+    let mut files = paths_in(folder)?;
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "safetensors"));
+    Ok(files)
 }
 
 /// Returns the number of weights in a model folder or an adapter.
@@ -256,35 +265,42 @@ fn weights(folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
 pub(super) fn elements(folder: &Path) -> Result<u64, OperatorError> {
     let mut count = 0;
     for path in weights(folder)? {
-        let of_tensor =
-            |tensor: &Value| -> Option<u64> { tensor.get("shape")?.as_array()?.iter().map(Value::as_u64).product() };
-        count += whole(&path)?.values().filter_map(of_tensor).sum::<u64>();
+        for tensor in read_header(&path)?.values() {
+            // `__metadata__` is an entry of the header without a shape.
+            let Some(Value::Array(shape)) = tensor.get("shape") else { continue };
+            count += shape.iter().map(Value::as_u64).product::<Option<u64>>().unwrap_or_default();
+        }
     }
     Ok(count)
 }
 
 /// Compares the header of a safetensors file with the file's length, to detect a truncated file. Returns the header.
-fn whole(path: &Path) -> Result<serde_json::Map<String, Value>, OperatorError> {
-    let broken = |problem: &str| {
-        OperatorError::data(format!("{} is not a complete safetensors file: {problem}", path.display()))
-    };
-    let mut file = fs::File::open(path)?;
-    let length = file.metadata()?.len();
+fn read_header(path: &Path) -> Result<serde_json::Map<String, Value>, OperatorError> {
+    let mut file = fs::File::open(path).map_err(on_path(path))?;
+    let length = file.metadata().map_err(on_path(path))?.len();
     let mut count = [0; 8];
-    file.read_exact(&mut count).map_err(|_| broken("no header"))?;
+    if file.read_exact(&mut count).is_err() {
+        return Err(truncated(path, "no header"));
+    }
     let count = u64::from_le_bytes(count);
+    // Checked before the buffer is allocated: the number may be garbage.
     if count > length.saturating_sub(8) {
-        return Err(broken("the header is longer than the file"));
+        return Err(truncated(path, "the header is longer than the file"));
     }
     let mut header = vec![0; usize::try_from(count).unwrap_or_default()];
-    file.read_exact(&mut header)?;
+    file.read_exact(&mut header).map_err(on_path(path))?;
     let header: serde_json::Map<String, Value> =
-        serde_json::from_slice(&header).map_err(|error| broken(&format!("header: {error}")))?;
+        serde_json::from_slice(&header).map_err(|error| truncated(path, &format!("header: {error}")))?;
     let ends = header.values().filter_map(|tensor| tensor.get("data_offsets")?.get(1)?.as_u64());
-    match ends.max().unwrap_or_default() + 8 + count {
-        announced if announced == length => Ok(header),
-        announced => Err(broken(&format!("header says {announced} bytes, found {length}"))),
+    let announced = ends.max().unwrap_or_default() + 8 + count;
+    if announced != length {
+        return Err(truncated(path, &format!("header says {announced} bytes, found {length}")));
     }
+    Ok(header)
+}
+
+fn truncated(path: &Path, problem: &str) -> OperatorError {
+    OperatorError::data(format!("{} is not a complete safetensors file: {problem}", path.display()))
 }
 
 #[cfg(test)]
@@ -336,11 +352,11 @@ mod tests {
         let path = folder.path().join("model.safetensors");
         let tensor = candle_core::Tensor::zeros((3, 4), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
         tensor.save_safetensors("w", &path).unwrap();
-        whole(&path).unwrap();
+        read_header(&path).unwrap();
         let bytes = fs::read(&path).unwrap();
         for (cut, told) in [(bytes.len() - 1, "header says"), (9, "longer than the file"), (3, "no header")] {
             fs::write(&path, &bytes[..cut]).unwrap();
-            let message = whole(&path).unwrap_err().message;
+            let message = read_header(&path).unwrap_err().message;
             assert!(message.contains(told), "{message}");
         }
     }

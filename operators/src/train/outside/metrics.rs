@@ -81,9 +81,11 @@ fn parse(text: &str) -> Metrics {
 /// Returns the fields of a line, if it is JSON.
 fn fields(line: &str) -> Option<Map<String, Value>> {
     // Python writes NaN and infinities, which are not valid JSON.
-    let plain = ["NaN", "-Infinity", "Infinity"];
-    let mended = plain.iter().fold(line.to_owned(), |line, word| line.replace(&format!(": {word}"), ": null"));
-    let mut fields: Map<String, Value> = serde_json::from_str(&mended).ok()?;
+    let mut plain = line.to_owned();
+    for word in ["NaN", "-Infinity", "Infinity"] {
+        plain = plain.replace(&format!(": {word}"), ": null");
+    }
+    let mut fields: Map<String, Value> = serde_json::from_str(&plain).ok()?;
     // verl writes {"step": 3, "data": {…}}.
     if let Some(Value::Object(data)) = fields.remove("data") {
         fields.extend(data);
@@ -128,8 +130,9 @@ impl Metrics {
         let Some(step) = step else { return };
         self.total = total.or(self.total);
         self.at = self.at.max(step);
-        let memory = number(fields, &["memory(GiB)"]);
-        self.memory = memory.into_iter().chain(self.memory).max_by(f64::total_cmp);
+        if let Some(memory) = number(fields, &["memory(GiB)"]) {
+            self.memory = Some(self.memory.unwrap_or(memory).max(memory));
+        }
         // The last line of transformers sums the run up.
         if !fields.contains_key("train_runtime") {
             self.take_more(step, fields);
@@ -142,12 +145,17 @@ impl Metrics {
             self.diverged.get_or_insert(step);
         }
         let row = steps.entry(step).or_insert_with(|| unknown(step));
-        let set = |place: &mut f64, names: &[&str]| *place = number(fields, names).unwrap_or(*place);
-        set(&mut row.epoch, &EPOCH);
-        set(&mut row.loss, &LOSS);
-        set(&mut row.learning_rate, &LEARNING_RATE);
-        set(&mut row.grad_norm, &GRAD_NORM);
-        set(&mut row.token_accuracy, &TOKEN_ACCURACY);
+        let figures: [(&mut f64, &[&str]); 5] = [
+            (&mut row.epoch, &EPOCH),
+            (&mut row.loss, &LOSS),
+            (&mut row.learning_rate, &LEARNING_RATE),
+            (&mut row.grad_norm, &GRAD_NORM),
+            (&mut row.token_accuracy, &TOKEN_ACCURACY),
+        ];
+        // A step may have several lines, of training and of evaluation: what a line lacks stays.
+        for (figure, names) in figures {
+            *figure = number(fields, names).unwrap_or(*figure);
+        }
         row.eval_loss = number(fields, &["eval_loss"]).or(row.eval_loss);
         row.eval_token_accuracy = number(fields, &EVAL_TOKEN_ACCURACY).or(row.eval_token_accuracy);
     }
@@ -156,14 +164,20 @@ impl Metrics {
     fn take_more(&mut self, step: u64, fields: &Map<String, Value>) {
         let columns =
             [&LOSS[..], &LEARNING_RATE, &GRAD_NORM, &EPOCH, &TOKEN_ACCURACY, &EVAL_TOKEN_ACCURACY, &OWN].concat();
-        let numbers = fields.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
-        let others = numbers.filter(|(name, _)| !columns.contains(&name.as_str()));
-        let mut found: Named = others.map(|(name, number)| (name.clone(), number)).collect();
-        if let Some(reward) = number(fields, &REWARD) {
-            found.insert(earned::REWARD.to_owned(), reward);
+        let mut others = Named::new();
+        for (name, value) in fields {
+            let Some(number) = value.as_f64() else { continue };
+            if !columns.contains(&name.as_str()) {
+                others.insert(name.clone(), number);
+            }
         }
-        if !found.is_empty() {
-            self.more.entry(step).or_default().extend(found);
+        // The reward has one name in `steps`, beside the trainer's own.
+        if let Some(reward) = number(fields, &REWARD) {
+            others.insert(earned::REWARD.to_owned(), reward);
+        }
+        // A step with no other number gets no row of its own.
+        if !others.is_empty() {
+            self.more.entry(step).or_default().extend(others);
         }
     }
 
@@ -171,11 +185,11 @@ impl Metrics {
     pub(super) fn everything(&self) -> (Vec<Step>, BTreeMap<u64, Named>) {
         let mut steps: BTreeMap<u64, Step> = self.more.keys().map(|step| (*step, unknown(*step))).collect();
         steps.extend(self.steps.iter().map(|step| (step.step, step.clone())));
-        let kept: BTreeSet<&String> = self.more.values().flat_map(Named::keys).collect();
-        let kept: BTreeSet<&String> = kept.into_iter().take(MOST_COLUMNS).collect();
+        let names: BTreeSet<&String> = self.more.values().flat_map(Named::keys).collect();
+        let columns: BTreeSet<&String> = names.into_iter().take(MOST_COLUMNS).collect();
         let mut more = self.more.clone();
         for named in more.values_mut() {
-            named.retain(|name, _| kept.contains(name));
+            named.retain(|name, _| columns.contains(name));
         }
         (steps.into_values().collect(), more)
     }
@@ -205,8 +219,11 @@ fn place(fields: &Map<String, Value>) -> (Option<u64>, Option<u64>) {
     if let Some((step, total)) = both {
         return (step.trim().parse().ok(), total.trim().parse().ok());
     }
-    let whole = |name: &str| fields.get(name).and_then(Value::as_u64);
-    (whole("step").or_else(|| whole("global_step")), whole("max_steps").or_else(|| whole("total_steps")))
+    (count(fields, &["step", "global_step"]), count(fields, &["max_steps", "total_steps"]))
+}
+
+fn count(fields: &Map<String, Value>, names: &[&str]) -> Option<u64> {
+    names.iter().find_map(|name| fields.get(*name)?.as_u64())
 }
 
 fn number(fields: &Map<String, Value>, names: &[&str]) -> Option<f64> {

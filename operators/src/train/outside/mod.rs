@@ -17,14 +17,14 @@ use std::time::Duration;
 use searchmill_data::program::{Log, Program, unchanged};
 use searchmill_engine::lend;
 use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs, RowsInput};
-use searchmill_models::decoder::{Decoder, DecoderConfig};
+use searchmill_models::decoder::Decoder;
+use searchmill_models::on_path;
 use searchmill_models::training::fit::Keep;
-use searchmill_models::training::state::Step;
 use searchmill_schemas::{Reject, text_column};
 
 use self::files::{Files, Take};
 use self::metrics::Metrics;
-use super::backend::{Backend, ExecParams, SwiftParams};
+use super::backend::{Backend, ExecParams};
 use super::held_out::split;
 use super::page;
 use super::params::{Method, TrainParams, checkpoint};
@@ -45,27 +45,30 @@ pub(super) fn train(
     outputs: &mut Outputs,
     context: &Context,
 ) -> Result<(), OperatorError> {
-    let folder = std::path::absolute(context.scratch().join("training"))?;
-    let given = match params.method {
+    // Absolute: the program may change its working folder.
+    let folder = context.scratch().join("training");
+    let folder = std::path::absolute(&folder).map_err(on_path(&folder))?;
+    let prepared = match params.method {
         Method::External => raw_tables(params, inputs, &folder, context)?,
         _ => examples(params, inputs, &folder, context)?,
     };
     // The trainer's own copy: it may lock it, or change it.
     let lent = lend(&inputs.tree("model")?.path, &folder.join("model"))?;
     let model = lent.folder.clone();
-    let trainer = Trainer { params, context, model: &model, given: &given };
+    let trainer = Trainer { params, context, model: &model, prepared: &prepared };
     let metrics = trainer.run()?;
+    // A large copy is made of hard links: a program that wrote to them has changed the store's files.
     unchanged(std::slice::from_ref(&lent))?;
-    files::check_output(&given.files.output)?;
+    files::check_output(&prepared.files.output)?;
     if let Some(step) = metrics.diverged {
         let help = "lower `learning_rate` or set `max_grad_norm`";
         return Err(OperatorError::data(format!("step {step}: the loss is not a number")).with_help(help));
     }
-    let output = &given.files.output;
+    let output = &prepared.files.output;
     // Copies, and first: the last model may be one of them, and is moved.
     let models = if params.checkpoints.is_empty() { BTreeMap::new() } else { files::models_by_step(output)? };
     for step in &params.checkpoints {
-        let found = match models.get(step).map(Vec::as_slice) {
+        let folder = match models.get(step).map(Vec::as_slice) {
             Some([one]) => one.clone(),
             // The training is paid: that it is shorter than expected must not lose it.
             None if metrics.at > 0 && metrics.at < *step => {
@@ -76,17 +79,19 @@ pub(super) fn train(
             }
             other => return Err(no_checkpoint(*step, other.map_or(0, <[_]>::len), &models)),
         };
-        files::take_model(&found, &model, &outputs.tree(&checkpoint(*step))?, Take::Copy)?;
+        files::take_model(&folder, &model, &outputs.tree(&checkpoint(*step))?, Take::Copy)?;
     }
     let to = outputs.tree("model")?;
     let trained = trainer.trained(&metrics)?;
-    let own = trained.canonicalize()?.starts_with(output.canonicalize()?);
+    // A folder behind a link is not the trainer's own: its files may be the user's, and are copied.
+    let real_output = output.canonicalize().map_err(on_path(output))?;
+    let own = trained.canonicalize().map_err(on_path(&trained))?.starts_with(real_output);
     files::take_model(&trained, &model, &to, if own { Take::Move } else { Take::Copy })?;
     let trained = match params.method {
         Method::External => Some(files::elements(&to)?),
         _ => None,
     };
-    publish(params, &model, &given, &metrics, trained, outputs)?;
+    publish(params, &model, &prepared, &metrics, trained, outputs)?;
     outputs.write_rows::<Reject>("rejects", &[])
 }
 
@@ -103,7 +108,7 @@ fn no_checkpoint(step: u64, count: usize, models: &BTreeMap<u64, Vec<PathBuf>>) 
 }
 
 /// What the trainer gets.
-struct Given {
+struct Prepared {
     files: Files,
     /// Raw tables, by their names in arguments.
     tables: Vec<(&'static str, PathBuf)>,
@@ -112,24 +117,36 @@ struct Given {
 }
 
 /// Writes the examples as the trainer's lines.
-fn examples(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Context) -> Result<Given, OperatorError> {
+fn examples(
+    params: &TrainParams,
+    inputs: &Inputs,
+    folder: &Path,
+    context: &Context,
+) -> Result<Prepared, OperatorError> {
+    // A script of the user's may read any layout.
     let format = matches!(params.backend, Backend::Swift(_)).then_some("swift");
     let examples = rows(inputs.rows("examples")?, format)?;
     let (examples, held_out) = match inputs.rows_optional("eval") {
         Some(eval) => (examples, rows(eval, format)?),
         None => split(examples, |row| &row.question, params.eval_share, context.seed()),
     };
+    // Before the program starts, whose own message may be a traceback.
     if examples.is_empty() {
         return Err(OperatorError::data("no example to train on"));
     }
-    let (count, held) = (examples.len(), held_out.len());
-    let lines = |rows: Vec<Row>| rows.into_iter().map(|row| row.text).collect::<Vec<_>>();
-    let files = Files::make(folder, &lines(examples), &lines(held_out))?;
-    Ok(Given { files, tables: Vec::new(), examples: count, held_out: held })
+    let examples: Vec<String> = examples.into_iter().map(|row| row.text).collect();
+    let held_out: Vec<String> = held_out.into_iter().map(|row| row.text).collect();
+    let files = Files::make(folder, &examples, &held_out)?;
+    Ok(Prepared { files, tables: Vec::new(), examples: examples.len(), held_out: held_out.len() })
 }
 
 /// Writes the raw tables that the arguments name.
-fn raw_tables(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Context) -> Result<Given, OperatorError> {
+fn raw_tables(
+    params: &TrainParams,
+    inputs: &Inputs,
+    folder: &Path,
+    context: &Context,
+) -> Result<Prepared, OperatorError> {
     let Backend::Exec(own) = &params.backend else {
         return Err(OperatorError::engine("only a program of `backend: exec` trains on rows"));
     };
@@ -144,7 +161,7 @@ fn raw_tables(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Co
         tables.extend(tables::write(eval, EVAL, &own.arguments, folder, context)?);
     }
     let held_out = eval.map_or(0, |eval| eval.rows as usize);
-    Ok(Given { files, tables, examples: rows.rows as usize, held_out })
+    Ok(Prepared { files, tables, examples: rows.rows as usize, held_out })
 }
 
 /// Whether the program wants the input `eval`.
@@ -184,87 +201,85 @@ struct Trainer<'a> {
     params: &'a TrainParams,
     context: &'a Context,
     model: &'a Path,
-    given: &'a Given,
+    prepared: &'a Prepared,
 }
 
 impl Trainer<'_> {
     fn run(&self) -> Result<Metrics, OperatorError> {
-        let (command, given, environment, seconds) = match &self.params.backend {
+        let (command, variables, environment, writes, seconds) = match &self.params.backend {
             Backend::Candle => return Err(OperatorError::engine("the backend `candle` is not an external program")),
             Backend::Swift(own) => {
-                (self.swift_command(own)?, self.swift_variables(), &own.environment, own.timeout_seconds)
+                let facts = swift::Facts::of(own, self.model, self.prepared.held_out > 0, self.context);
+                let command = swift::command(own, self.params, &facts, self.model, &self.prepared.files)?;
+                self.context.progress().log(&command.join(" "));
+                let mut variables = self.variables();
+                if self.context.gpus() > 1 {
+                    // swift then starts one process per device.
+                    variables.insert("NPROC_PER_NODE".to_owned(), self.context.gpus().to_string());
+                }
+                (command, variables, &own.environment, [].as_slice(), own.timeout_seconds)
             }
             Backend::Exec(own) => {
-                (self.exec_command(own), self.exec_variables(own)?, &own.environment, own.timeout_seconds)
+                let (command, variables) = (self.exec_command(own), self.exec_variables(own)?);
+                (command, variables, &own.environment, own.writes.as_slice(), own.timeout_seconds)
             }
         };
-        let devices = (self.context.gpus() > 0).then(|| DEVICES.to_owned());
-        let allowed: Vec<String> = environment.iter().cloned().chain(devices).collect();
-        let writes = match &self.params.backend {
-            Backend::Exec(own) => own.writes.as_slice(),
-            Backend::Candle | Backend::Swift(_) => &[],
-        };
-        self.follow(&Program { command: &command, given, allowed: &allowed, writes, seconds })?;
-        Ok(metrics::read(&self.given.files.metrics))
-    }
-
-    fn swift_command(&self, own: &SwiftParams) -> Result<Vec<String>, OperatorError> {
-        let facts = swift::Facts::of(own, self.model, self.given.held_out > 0, self.context);
-        let command = swift::command(own, self.params, &facts, self.model, &self.given.files)?;
-        self.context.progress().log(&command.join(" "));
-        Ok(command)
+        let mut allowed = environment.clone();
+        // The lease has set which devices the node may use; without a lease `variables` hides all.
+        if self.context.gpus() > 0 {
+            allowed.push(DEVICES.to_owned());
+        }
+        self.follow(&Program { command: &command, given: variables, allowed: &allowed, writes, seconds })?;
+        Ok(metrics::read(&self.prepared.files.metrics))
     }
 
     fn exec_command(&self, own: &ExecParams) -> Vec<String> {
-        let shown = |path: &Path| path.display().to_string();
-        let files = &self.given.files;
-        let places = [
-            ("{examples}", shown(&files.examples)),
-            ("{held_out}", shown(&files.held_out)),
-            ("{model}", shown(self.model)),
-            ("{output}", shown(&files.output)),
-            ("{metrics}", shown(&files.metrics)),
+        let files = &self.prepared.files;
+        let mut values = vec![
+            ("{examples}", files.examples.display().to_string()),
+            ("{held_out}", files.held_out.display().to_string()),
+            ("{model}", self.model.display().to_string()),
+            ("{output}", files.output.display().to_string()),
+            ("{metrics}", files.metrics.display().to_string()),
             ("{seed}", self.context.seed().to_string()),
         ];
-        let tables = self.given.tables.iter().map(|(name, path)| (*name, shown(path)));
-        let places: Vec<_> = places.into_iter().chain(tables).collect();
-        let filled = |argument: &String| {
-            places.iter().fold(argument.clone(), |argument, (name, value)| argument.replace(name, value))
-        };
-        own.program.iter().cloned().chain(own.arguments.iter().map(filled)).collect()
+        for (name, path) in &self.prepared.tables {
+            values.push((*name, path.display().to_string()));
+        }
+        let mut command = own.program.clone();
+        for argument in &own.arguments {
+            let mut argument = argument.clone();
+            for (name, value) in &values {
+                argument = argument.replace(name, value);
+            }
+            command.push(argument);
+        }
+        command
     }
 
     /// Returns the variables of both backends: the node's share of the machine, and unbuffered output.
     fn variables(&self) -> BTreeMap<String, String> {
-        let mut given = BTreeMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]);
+        let mut variables = BTreeMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]);
         if self.context.gpus() == 0 {
-            given.insert(DEVICES.to_owned(), String::new());
-            given.insert("OMP_NUM_THREADS".to_owned(), self.context.threads().to_string());
+            variables.insert(DEVICES.to_owned(), String::new());
+            variables.insert("OMP_NUM_THREADS".to_owned(), self.context.threads().to_string());
         }
-        given
-    }
-
-    fn swift_variables(&self) -> BTreeMap<String, String> {
-        let mut given = self.variables();
-        if self.context.gpus() > 1 {
-            // swift then starts one process per device.
-            given.insert("NPROC_PER_NODE".to_owned(), self.context.gpus().to_string());
-        }
-        given
+        variables
     }
 
     fn exec_variables(&self, own: &ExecParams) -> Result<BTreeMap<String, String>, OperatorError> {
-        let broken = |error: serde_json::Error| OperatorError::engine(error.to_string());
-        let mut training = serde_json::to_value(self.params).map_err(broken)?;
+        let mut training =
+            serde_json::to_value(self.params).map_err(|error| OperatorError::engine(error.to_string()))?;
+        // The program has its own params in a variable of their own.
         if let Some(fields) = training.as_object_mut() {
             fields.remove("backend");
         }
-        let own = serde_json::to_string(&own.params).map_err(broken)?;
-        let mut given = self.variables();
-        given.insert("SEARCHMILL_TRAINING".to_owned(), training.to_string());
-        given.insert("SEARCHMILL_PARAMS".to_owned(), own);
-        given.insert("SEARCHMILL_SEED".to_owned(), self.context.seed().to_string());
-        Ok(given)
+        let own = serde_json::to_string(&own.params).map_err(|error| OperatorError::engine(error.to_string()))?;
+        let mut variables = self.variables();
+        variables.insert("SEARCHMILL_TRAINING".to_owned(), training.to_string());
+        variables.insert("SEARCHMILL_PARAMS".to_owned(), own);
+        variables.insert("SEARCHMILL_SEED".to_owned(), self.context.seed().to_string());
+        Ok(variables)
     }
 
     /// Runs the program to its end. Logs its lines and reports its progress.
@@ -279,6 +294,7 @@ impl Trainer<'_> {
                 let listeners = [threads.spawn(|| log.listen(stdout)), threads.spawn(|| log.listen(stderr))];
                 let reporter = threads.spawn(|| self.report_progress(&ended));
                 let status = process.wait();
+                // First the flag, then the wake-up: otherwise the reporter could sleep for another second.
                 ended.store(true, Ordering::Release);
                 reporter.thread().unpark();
                 // The pipes may still hold its last lines.
@@ -295,7 +311,7 @@ impl Trainer<'_> {
         let mut training = metrics::Progress::default();
         while !ended.load(Ordering::Acquire) {
             // The trainer may not have begun its log.
-            if training.follow(&self.given.files.metrics).is_ok() && training.at > 0 {
+            if training.follow(&self.prepared.files.metrics).is_ok() && training.at > 0 {
                 self.context.progress().set(training.at, training.total.unwrap_or_default(), "steps");
             }
             thread::park_timeout(LOOK);
@@ -304,7 +320,7 @@ impl Trainer<'_> {
 
     /// Returns the folder of the trained model.
     fn trained(&self, metrics: &Metrics) -> Result<PathBuf, OperatorError> {
-        let output = &self.given.files.output;
+        let output = &self.prepared.files.output;
         if self.params.method == Method::External {
             return files::newest_model(output);
         }
@@ -323,14 +339,18 @@ impl Trainer<'_> {
 fn publish(
     params: &TrainParams,
     model: &Path,
-    given: &Given,
+    prepared: &Prepared,
     metrics: &Metrics,
     trained: Option<u64>,
     outputs: &mut Outputs,
 ) -> Result<(), OperatorError> {
     let config = Decoder::read_config(model).ok();
     let trainer = if matches!(params.backend, Backend::Swift(_)) { "ms-swift" } else { "a program of its own" };
-    let trainable = || config.as_ref().map_or(0, |config| params.tuning.trained_parameters(config));
+    let (parameters, trainable) = match &config {
+        Some(config) => (config.parameter_count(), params.tuning.trained_parameters(config)),
+        // Of a model that only the program knows, nothing is known.
+        None => (0, 0),
+    };
     let (steps, more) = match params.method {
         Method::External => metrics.everything(),
         _ => (metrics.steps.clone(), BTreeMap::new()),
@@ -342,16 +362,18 @@ fn publish(
         more: &more,
         kept: kept(params, metrics),
         stopped: metrics.total.is_some_and(|total| metrics.at < total),
-        examples: given.examples,
-        held_out: given.held_out,
-        trainable: trained.unwrap_or_else(trainable) as usize,
-        parameters: config.as_ref().map_or(0, DecoderConfig::parameter_count),
+        examples: prepared.examples,
+        held_out: prepared.held_out,
+        trainable: trained.unwrap_or(trainable) as usize,
+        parameters,
     };
     let folder = report.publish(outputs)?;
-    if given.files.metrics.is_file() {
-        std::fs::copy(&given.files.metrics, folder.join("logging.jsonl"))?;
+    // A program need not log.
+    if prepared.files.metrics.is_file() {
+        std::fs::copy(&prepared.files.metrics, folder.join("logging.jsonl"))
+            .map_err(on_path(&prepared.files.metrics))?;
     }
-    files::keep_tensorboard(&given.files.output, &folder)?;
+    files::keep_tensorboard(&prepared.files.output, &folder)?;
     if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
         outputs.figure("peak_gpu_memory_mib", memory * 1024.0);
     }
@@ -360,12 +382,10 @@ fn publish(
 
 /// Returns the step whose weights were kept.
 fn kept(params: &TrainParams, metrics: &Metrics) -> u64 {
-    let best = metrics.steps.iter().filter(|step| step.eval_loss.is_some()).min_by(|one, two| {
-        let loss = |step: &Step| step.eval_loss.unwrap_or(f64::INFINITY);
-        loss(one).total_cmp(&loss(two))
-    });
-    match best {
-        Some(best) if params.keep == Keep::Best => best.step,
+    let measured = metrics.steps.iter().filter_map(|step| Some((step.eval_loss?, step.step)));
+    // Of equal losses the first one: a trainer replaces its best checkpoint only by a better one.
+    match measured.min_by(|(one, _), (two, _)| one.total_cmp(two)) {
+        Some((_, best)) if params.keep == Keep::Best => best,
         _ => metrics.at,
     }
 }

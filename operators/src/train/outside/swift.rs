@@ -1,11 +1,12 @@
 //! ms-swift 3.8 and 4: flags of `swift sft` from params, and the checkpoint that it leaves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use searchmill_data::program::variable_issues;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
 use searchmill_models::decoder::{Decoder, Family};
+use searchmill_models::paths_in;
 use searchmill_models::training::fit::Keep;
 use searchmill_models::training::learning_rate::Decay;
 use searchmill_models::training::student::Tuning;
@@ -38,55 +39,47 @@ const HANDLED: [&str; 12] = [
 pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue> {
     let mut issues: Vec<ParamIssue> = no_program("backend.swift.program", &own.program).into_iter().collect();
     issues.extend(variable_issues("backend.swift.environment", &own.environment));
-    let mut demand = |holds: bool, path: &str, message: &str, help: &str| {
+    let at_least_1 = "must be at least 1";
+    let saved = own.save_steps.unwrap_or(params.eval_steps);
+    let (alpha, merge) = match &params.tuning {
+        Tuning::Full => (true, false),
+        // ms-swift reads alpha as a whole number.
+        Tuning::Lora(lora) => (lora.alpha.fract() == 0.0, lora.merge),
+    };
+    let unweighted = params.weight_column.is_none();
+    let unsupported = "not supported by ms-swift";
+    let demands = [
+        (own.per_device_batch_size > 0, "backend.swift.per_device_batch_size", at_least_1, "write 1"),
+        (own.logging_steps > 0, "backend.swift.logging_steps", at_least_1, "write 1"),
+        (own.save_steps != Some(0), "backend.swift.save_steps", at_least_1, "leave it out to save at every evaluation"),
+        (own.save_total_limit > 0, "backend.swift.save_total_limit", at_least_1, "write 2"),
+        (own.dataset_num_proc > 0, "backend.swift.dataset_num_proc", at_least_1, "write 1"),
+        (
+            params.batch_size.is_multiple_of(own.per_device_batch_size.max(1)),
+            "batch_size",
+            "is not a multiple of `backend.swift.per_device_batch_size`",
+            "a step is split into passes of that many examples",
+        ),
+        (
+            params.keep == Keep::Last || saved.is_multiple_of(params.eval_steps.max(1)),
+            "backend.swift.save_steps",
+            "is not a multiple of `eval_steps`",
+            "`keep: best` needs a checkpoint at every evaluation",
+        ),
+        (
+            params.checkpoints.iter().all(|step| step.is_multiple_of(saved.max(1))),
+            "checkpoints",
+            "are not multiples of `backend.swift.save_steps`",
+            "save at these steps",
+        ),
+        (unweighted, "weight_column", unsupported, "repeat examples with `rebalance` instead of weighting them"),
+        (alpha, "tuning.lora.alpha", "must be a whole number for ms-swift", "only alpha / rank matters: scale both"),
+        (!merge, "tuning.lora.merge", unsupported, "leave it out"),
+    ];
+    for (holds, path, message, help) in demands {
         if !holds {
             issues.push(ParamIssue::new(path, message).with_help(help));
         }
-    };
-    let at_least_1 = "must be at least 1";
-    demand(own.per_device_batch_size > 0, "backend.swift.per_device_batch_size", at_least_1, "write 1");
-    demand(own.logging_steps > 0, "backend.swift.logging_steps", at_least_1, "write 1");
-    demand(
-        own.save_steps != Some(0),
-        "backend.swift.save_steps",
-        at_least_1,
-        "leave it out to save at every evaluation",
-    );
-    demand(own.save_total_limit > 0, "backend.swift.save_total_limit", at_least_1, "write 2");
-    demand(own.dataset_num_proc > 0, "backend.swift.dataset_num_proc", at_least_1, "write 1");
-    demand(
-        params.batch_size.is_multiple_of(own.per_device_batch_size.max(1)),
-        "batch_size",
-        "is not a multiple of `backend.swift.per_device_batch_size`",
-        "a step is split into passes of that many examples",
-    );
-    let saved = own.save_steps.unwrap_or(params.eval_steps);
-    demand(
-        params.keep == Keep::Last || saved.is_multiple_of(params.eval_steps.max(1)),
-        "backend.swift.save_steps",
-        "is not a multiple of `eval_steps`",
-        "`keep: best` needs a checkpoint at every evaluation",
-    );
-    demand(
-        params.checkpoints.iter().all(|step| step.is_multiple_of(saved.max(1))),
-        "checkpoints",
-        "are not multiples of `backend.swift.save_steps`",
-        "save at these steps",
-    );
-    demand(
-        params.weight_column.is_none(),
-        "weight_column",
-        "not supported by ms-swift",
-        "repeat examples with `rebalance` instead of weighting them",
-    );
-    if let Tuning::Lora(lora) = &params.tuning {
-        demand(
-            lora.alpha.fract() == 0.0,
-            "tuning.lora.alpha",
-            "must be a whole number for ms-swift",
-            "only alpha / rank matters: scale both",
-        );
-        demand(!lora.merge, "tuning.lora.merge", "not supported by ms-swift", "leave it out");
     }
     issues.extend(own.flags.iter().filter_map(|(name, value)| flag_issue(name, value, own, params)));
     issues
@@ -94,6 +87,7 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
 
 fn flag_issue(name: &str, value: &Value, own: &SwiftParams, params: &TrainParams) -> Option<ParamIssue> {
     let path = format!("backend.swift.flags.{name}");
+    // `--name=value` would escape the check of known names.
     if name.is_empty() || name.starts_with('-') || name.contains(['=', ' ']) {
         return Some(
             ParamIssue::new(path, "is not the name of a flag").with_help("write it without dashes: `loss_scale`"),
@@ -102,14 +96,15 @@ fn flag_issue(name: &str, value: &Value, own: &SwiftParams, params: &TrainParams
     if value.is_null() {
         return Some(ParamIssue::new(path, "has no value").with_help("leave the flag out"));
     }
+    // The flags that params set, rendered without the user's: only the names count here, not the paths.
     let nowhere = Files::at(Path::new("."));
     let bare = SwiftParams { flags: BTreeMap::new(), ..own.clone() };
-    let made = flags(&bare, params, &Facts { held_out: true, ..Facts::default() }, Path::new("."), &nowhere);
-    let known: BTreeSet<&str> = made.keys().map(String::as_str).chain(HANDLED).collect();
-    known.contains(name).then(|| {
-        ParamIssue::new(path, "is set by another param")
-            .with_help("set the param of `train` or `backend.swift` instead")
-    })
+    let rendered = flags(&bare, params, &Facts { held_out: true, ..Facts::default() }, Path::new("."), &nowhere);
+    if !rendered.contains_key(name) && !HANDLED.contains(&name) {
+        return None;
+    }
+    let issue = ParamIssue::new(path, "is set by another param");
+    Some(issue.with_help("set the param of `train` or `backend.swift` instead"))
 }
 
 /// A generation of ms-swift. Version 4.0 renamed `--train_type` to `--tuner_type`, and its model types are
@@ -134,37 +129,48 @@ impl Release {
         if let Some(release) = own.version.as_deref().and_then(Self::of_version) {
             return release;
         }
-        let installed = own.program.first().and_then(|program| installed(program, context));
-        let known = installed.as_deref().and_then(|version| Some((version, Self::of_version(version)?)));
-        let Some((version, release)) = known else {
-            context.progress().log("the version of ms-swift is unknown, assuming 3.8: set `backend.swift.version`");
-            return Self::default();
-        };
-        context.progress().log(&format!("ms-swift {version}"));
-        release
+        if let Some(version) = own.program.first().and_then(|program| installed(program, context))
+            && let Some(release) = Self::of_version(&version)
+        {
+            context.progress().log(&format!("ms-swift {version}"));
+            return release;
+        }
+        context.progress().log("the version of ms-swift is unknown, assuming 3.8: set `backend.swift.version`");
+        Self::default()
     }
 }
 
 /// Finds the version of ms-swift from the metadata that pip and uv leave beside the program: `../lib/python3.11/
 /// site-packages/ms_swift-4.6.0.dist-info`. Asking the program itself would import it whole.
 fn installed(program: &str, context: &Context) -> Option<String> {
-    let place = if program.contains('/') {
+    let path = if program.contains('/') {
         context.resolve(program)
     } else {
         let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|folder| folder.join(program)).find(|place| place.is_file())?
+        std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())?
     };
-    let root = std::fs::canonicalize(place).ok()?.parent()?.parent()?.join("lib");
-    let names = |folder: &Path| -> Vec<String> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    };
-    let pythons = names(&root).into_iter().filter(|name| name.starts_with("python"));
-    let packages = pythons.flat_map(|name| ["site-packages", "dist-packages"].map(|kind| root.join(&name).join(kind)));
-    let mut found = packages.flat_map(|folder| names(&folder));
-    found.find_map(|name| Some(name.strip_prefix("ms_swift-")?.strip_suffix(".dist-info")?.to_owned()))
+    // The program of a virtual environment may be reached through a link in a folder of programs.
+    let root = std::fs::canonicalize(path).ok()?.parent()?.parent()?.join("lib");
+    for python in names_in(&root).iter().filter(|name| name.starts_with("python")) {
+        // Debian's own packages are in `dist-packages`.
+        for kind in ["site-packages", "dist-packages"] {
+            for name in names_in(&root.join(python).join(kind)) {
+                let version = name.strip_prefix("ms_swift-").and_then(|rest| rest.strip_suffix(".dist-info"));
+                if let Some(version) = version {
+                    return Some(version.to_owned());
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Returns the names in a folder, sorted; none if it cannot be read.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 /// Inputs of the flags besides params.
@@ -243,113 +249,121 @@ impl Rendering {
 
 /// Returns all flags.
 pub(super) fn flags(own: &SwiftParams, params: &TrainParams, facts: &Facts, model: &Path, files: &Files) -> Flags {
-    let mut made = Rendering(Flags::new());
-    set_model(&mut made, own, facts, model);
-    set_tuning(&mut made, &params.tuning, facts.release);
-    set_data(&mut made, own, params, facts, files);
-    set_steps(&mut made, own, params, facts);
-    set_measurements(&mut made, own, params, facts, files);
+    let mut rendering = Rendering(Flags::new());
+    set_model(&mut rendering, own, facts, model);
+    set_tuning(&mut rendering, &params.tuning, facts.release);
+    set_data(&mut rendering, own, params, facts, files);
+    set_steps(&mut rendering, own, params, facts);
+    set_measurements(&mut rendering, own, params, facts, files);
+    // The user's own flags come last. None of them has the name of one above: `flag_issue` reports these.
     for (name, value) in &own.flags {
         let words = match value {
             Value::Array(items) => items.iter().map(word).collect(),
             other => vec![word(other)],
         };
-        made.0.insert(name.clone(), words);
+        rendering.0.insert(name.clone(), words);
     }
-    made.0
+    rendering.0
 }
 
 fn word(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
-fn set_model(made: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Path) {
-    made.set("model", model.display());
+fn set_model(rendering: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Path) {
+    rendering.set("model", model.display());
     let (model_type, template) = facts.guessed();
-    made.optional("model_type", own.model_type.as_deref().or(model_type));
+    rendering.optional("model_type", own.model_type.as_deref().or(model_type));
+    // A model type that the user names has a template of its own.
     let template = template.filter(|_| own.model_type.is_none());
-    made.optional("template", own.template.as_deref().or(template));
-    made.set("agent_template", &own.agent_template);
-    made.set("torch_dtype", word(&json!(own.torch_dtype)));
-    made.optional("attn_impl", own.attn_impl.as_ref());
-    made.set("use_liger_kernel", own.use_liger_kernel);
-    made.set("gradient_checkpointing", own.gradient_checkpointing);
-    made.set("gradient_checkpointing_kwargs", r#"{"use_reentrant": false}"#);
+    rendering.optional("template", own.template.as_deref().or(template));
+    rendering.set("agent_template", &own.agent_template);
+    rendering.set("torch_dtype", word(&json!(own.torch_dtype)));
+    rendering.optional("attn_impl", own.attn_impl.as_ref());
+    rendering.set("use_liger_kernel", own.use_liger_kernel);
+    rendering.set("gradient_checkpointing", own.gradient_checkpointing);
+    rendering.set("gradient_checkpointing_kwargs", r#"{"use_reentrant": false}"#);
 }
 
-fn set_tuning(made: &mut Rendering, tuning: &Tuning, release: Release) {
+fn set_tuning(rendering: &mut Rendering, tuning: &Tuning, release: Release) {
     let name = match release {
         Release::Three => "train_type",
         Release::Four => "tuner_type",
     };
     match tuning {
-        Tuning::Full => made.set(name, "full"),
+        Tuning::Full => rendering.set(name, "full"),
         Tuning::Lora(lora) => {
-            made.set(name, "lora");
-            made.set("lora_rank", lora.rank);
-            made.set("lora_alpha", lora.alpha);
-            made.set("lora_dropout", lora.dropout);
-            made.0.insert("target_modules".to_owned(), lora.target_modules.clone());
+            rendering.set(name, "lora");
+            rendering.set("lora_rank", lora.rank);
+            rendering.set("lora_alpha", lora.alpha);
+            rendering.set("lora_dropout", lora.dropout);
+            rendering.0.insert("target_modules".to_owned(), lora.target_modules.clone());
         }
     }
 }
 
-fn set_data(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
-    made.set("dataset", files.examples.display());
-    made.set("split_dataset_ratio", 0);
+fn set_data(rendering: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
+    rendering.set("dataset", files.examples.display());
+    // The examples were split here, by question.
+    rendering.set("split_dataset_ratio", 0);
     if facts.held_out {
-        made.set("val_dataset", files.held_out.display());
+        rendering.set("val_dataset", files.held_out.display());
     }
-    made.set("max_length", params.max_length);
-    made.set("truncation_strategy", word(&json!(params.truncation)));
-    made.set("packing", own.packing);
-    made.set("load_from_cache_file", own.load_from_cache_file);
-    made.set("dataset_num_proc", own.dataset_num_proc);
-    made.set("dataloader_num_workers", own.dataloader_num_workers);
+    rendering.set("max_length", params.max_length);
+    rendering.set("truncation_strategy", word(&json!(params.truncation)));
+    rendering.set("packing", own.packing);
+    rendering.set("load_from_cache_file", own.load_from_cache_file);
+    rendering.set("dataset_num_proc", own.dataset_num_proc);
+    rendering.set("dataloader_num_workers", own.dataloader_num_workers);
     // NumPy rejects larger seeds.
-    made.set("seed", facts.seed % (1 << 32));
-    made.set("data_seed", facts.seed % (1 << 32));
+    rendering.set("seed", facts.seed % (1 << 32));
+    rendering.set("data_seed", facts.seed % (1 << 32));
 }
 
-fn set_steps(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts) {
+fn set_steps(rendering: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts) {
     let at_once = own.per_device_batch_size.max(1) * facts.gpus.max(1) as usize;
-    made.set("num_train_epochs", params.epochs);
-    made.optional("max_steps", params.max_steps);
-    made.set("per_device_train_batch_size", own.per_device_batch_size);
-    made.set("per_device_eval_batch_size", own.per_device_batch_size);
-    made.set("gradient_accumulation_steps", params.batch_size / at_once);
-    made.set("learning_rate", params.learning_rate);
-    made.set("warmup_ratio", params.warmup_ratio);
+    rendering.set("num_train_epochs", params.epochs);
+    rendering.optional("max_steps", params.max_steps);
+    rendering.set("per_device_train_batch_size", own.per_device_batch_size);
+    rendering.set("per_device_eval_batch_size", own.per_device_batch_size);
+    rendering.set("gradient_accumulation_steps", params.batch_size / at_once);
+    rendering.set("learning_rate", params.learning_rate);
+    rendering.set("warmup_ratio", params.warmup_ratio);
     let scheduler = match params.schedule {
         Decay::Cosine => "cosine",
         Decay::Linear => "linear",
         Decay::Constant => "constant_with_warmup",
     };
-    made.set("lr_scheduler_type", scheduler);
-    made.set("weight_decay", params.optimizer.weight_decay);
-    made.set("adam_beta1", params.optimizer.beta1);
-    made.set("adam_beta2", params.optimizer.beta2);
-    made.set("adam_epsilon", params.optimizer.epsilon);
+    rendering.set("lr_scheduler_type", scheduler);
+    rendering.set("weight_decay", params.optimizer.weight_decay);
+    rendering.set("adam_beta1", params.optimizer.beta1);
+    rendering.set("adam_beta2", params.optimizer.beta2);
+    rendering.set("adam_epsilon", params.optimizer.epsilon);
     // 0 disables clipping.
-    made.set("max_grad_norm", params.max_grad_norm.unwrap_or(0.0));
+    rendering.set("max_grad_norm", params.max_grad_norm.unwrap_or(0.0));
 }
 
-fn set_measurements(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
-    made.set("do_eval", facts.held_out);
-    made.set("eval_strategy", if facts.held_out { "steps" } else { "no" });
-    made.set("eval_steps", params.eval_steps);
-    made.optional("early_stop_interval", params.early_stopping);
-    made.set("logging_steps", own.logging_steps);
-    made.set("save_strategy", "steps");
-    made.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
+fn set_measurements(rendering: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
+    rendering.set("do_eval", facts.held_out);
+    rendering.set("eval_strategy", if facts.held_out { "steps" } else { "no" });
+    rendering.set("eval_steps", params.eval_steps);
+    rendering.optional("early_stop_interval", params.early_stopping);
+    rendering.set("logging_steps", own.logging_steps);
+    rendering.set("save_strategy", "steps");
+    rendering.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
+    // The checkpoints that are outputs must not be deleted.
     if params.checkpoints.is_empty() {
-        made.set("save_total_limit", own.save_total_limit);
+        rendering.set("save_total_limit", own.save_total_limit);
     }
-    made.set("save_only_model", true);
-    made.set("report_to", &own.report_to);
-    made.set("output_dir", files.output.display());
+    // A killed training starts over, so the optimiser's state has no use.
+    rendering.set("save_only_model", true);
+    rendering.set("report_to", &own.report_to);
+    rendering.set("output_dir", files.output.display());
     // The folder belongs to this run alone: no subfolder per version.
-    made.set("add_version", false);
+    rendering.set("add_version", false);
 }
 
 /// Returns the checkpoint to keep: the one named by the last line of the log, else the one with the highest step.
@@ -361,22 +375,31 @@ pub(super) fn checkpoint(output: &Path, summary: Option<&Value>, keep: Keep) -> 
         Keep::Best => "best_model_checkpoint",
         Keep::Last => "last_model_checkpoint",
     };
-    let named = summary.and_then(|summary| summary.get(key)?.as_str());
-    let named = named.and_then(|path| Path::new(path).file_name()).map(|name| output.join(name));
-    if let Some(path) = named.filter(|path| path.is_dir()) {
-        return Ok(path);
+    // The trainer may name its checkpoint by another path to the same folder: only the last name counts.
+    if let Some(named) = summary.and_then(|summary| summary.get(key)?.as_str())
+        && let Some(name) = Path::new(named).file_name()
+        && output.join(name).is_dir()
+    {
+        return Ok(output.join(name));
     }
     if keep == Keep::Best {
         let message = "swift sft did not log which checkpoint is the best";
         return Err(OperatorError::data(message).with_help("set `eval_share`, or connect the input `eval`"));
     }
-    let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse::<u64>().ok();
-    let folders = std::fs::read_dir(output)?.map(|entry| Ok(entry?.path()));
-    let folders = folders.collect::<std::io::Result<Vec<PathBuf>>>()?.into_iter();
-    folders
-        .filter(|path| path.is_dir() && step(path).is_some())
-        .max_by_key(step)
-        .ok_or_else(|| OperatorError::data("swift sft succeeded but left no checkpoint").with_help("see its log"))
+    let mut checkpoints = BTreeMap::new();
+    for path in paths_in(output)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let step = name.strip_prefix("checkpoint-").and_then(|step| step.parse::<u64>().ok());
+        if let Some(step) = step
+            && path.is_dir()
+        {
+            checkpoints.insert(step, path);
+        }
+    }
+    match checkpoints.pop_last() {
+        Some((_, newest)) => Ok(newest),
+        None => Err(OperatorError::data("swift sft succeeded but left no checkpoint").with_help("see its log")),
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use searchmill_data::destination::encode;
 use searchmill_data::source::format::{Compression, Format};
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
+use searchmill_models::on_path;
 
 /// Names of the input `rows` in arguments: as Parquet, and as JSON lines.
 pub(crate) const ROWS: [&str; 2] = ["{rows}", "{rows_jsonl}"];
@@ -29,17 +30,18 @@ pub(super) fn write(
     let stem = parquet.trim_matches(['{', '}']);
     let mut files = Vec::new();
     for (name, ending, is_parquet) in [(parquet, "parquet", true), (jsonl, "jsonl", false)] {
+        // A table may be large: only the format that the program reads is written.
         if !names(arguments, &[name]) {
             continue;
         }
         let path = folder.join(format!("{stem}.{ending}"));
-        let target = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+        let target = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(on_path(&path))?);
         let mut target = if is_parquet {
             encode::parquet(rows, Compression::Auto, target, context)?
         } else {
             encode::text(rows, Format::Jsonl, Compression::None, target, context)?
         };
-        target.flush()?;
+        target.flush().map_err(on_path(&path))?;
         files.push((name, path));
     }
     Ok(files)

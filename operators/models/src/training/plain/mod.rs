@@ -5,11 +5,11 @@ mod weights;
 
 use candle_core::Result;
 use searchmill_kernels::attention::{Attention, Heads};
-use searchmill_kernels::training::{self, Head, Layer, Predictions, norm, norm_backward};
+use searchmill_kernels::training::{self, Head, Layer, norm, norm_backward};
 
 use self::sums::Sums;
-use self::weights::{Held, HeldLayer};
-use super::batch::{Batch, PassOutcome, Target, logits_at_once, temperatures};
+use self::weights::{Locked, LockedLayer};
+use super::batch::{Batch, PassOutcome, logits_at_once, temperatures};
 use super::optimizer::Gradients;
 use super::student::Student;
 use crate::decoder::Angles;
@@ -18,10 +18,10 @@ use crate::decoder::Angles;
 struct Network<'a> {
     student: &'a Student,
     batch: &'a Batch<'a>,
-    layers: Vec<HeldLayer<'a>>,
-    embedding: Held<'a>,
-    norm: Held<'a>,
-    head: Held<'a>,
+    layers: Vec<LockedLayer<'a>>,
+    embedding: Locked<'a>,
+    norm: Locked<'a>,
+    head: Locked<'a>,
     angles: Angles,
 }
 
@@ -31,10 +31,10 @@ impl<'a> Network<'a> {
         Self {
             student,
             batch,
-            layers: decoder.blocks.iter().map(|block| HeldLayer::of(block, decoder.config())).collect(),
-            embedding: Held::of(&decoder.embedding),
-            norm: Held::of(&decoder.norm),
-            head: Held::of(decoder.head_weight()),
+            layers: decoder.blocks.iter().map(|block| LockedLayer::of(block, decoder.config())).collect(),
+            embedding: Locked::of(&decoder.embedding),
+            norm: Locked::of(&decoder.norm),
+            head: Locked::of(decoder.head_weight()),
             angles: decoder.angles(&batch.layout),
         }
     }
@@ -78,8 +78,12 @@ impl<'a> Network<'a> {
 
     /// Returns the vectors from which tokens are predicted.
     fn wanted(&self, hidden: &[f32]) -> Vec<f32> {
-        let row = |target: &Target| &hidden[target.place as usize * self.width()..][..self.width()];
-        self.batch.targets.iter().flat_map(row).copied().collect()
+        let width = self.width();
+        let mut rows = Vec::with_capacity(self.batch.targets.len() * width);
+        for target in &self.batch.targets {
+            rows.extend_from_slice(&hidden[target.position as usize * width..][..width]);
+        }
+        rows
     }
 
     /// Runs `compute` on the output layer above the last layer's output.
@@ -87,7 +91,7 @@ impl<'a> Network<'a> {
         let rows = self.wanted(&norm(hidden, self.norm.numbers()?, self.eps()));
         let tokens: Vec<u32> = self.batch.targets.iter().map(|target| target.token).collect();
         let (weight, width, at_once) = (self.head.numbers()?, self.width(), self.at_once());
-        let (temperatures, entropies) = (temperatures(&self.batch.targets), self.batch.needs_entropy());
+        let (temperatures, entropies) = (temperatures(&self.batch.targets), self.batch.objective.needs_entropy());
         Ok(compute(Head {
             rows: &rows,
             weight,
@@ -109,20 +113,18 @@ impl<'a> Network<'a> {
 /// Computes the loss without gradients.
 pub(super) fn evaluate(student: &Student, batch: &Batch<'_>) -> Result<PassOutcome> {
     // On a thread of the pool: a thread outside would be woken after each of many short loops.
-    rayon::scope(|_| evaluate_in_pool(student, batch))
-}
-
-fn evaluate_in_pool(student: &Student, batch: &Batch<'_>) -> Result<PassOutcome> {
-    let network = Network::new(student, batch);
-    let mut hidden = network.embed()?;
-    for number in 0..network.layers.len() {
-        hidden = network.layer(number)?.forward(hidden, network.place()).0;
-    }
-    let mut outcome = PassOutcome::default();
-    network.with_head(&hidden, |head| {
-        head.forward(|found| drop(outcome.take(batch, found)));
-    })?;
-    Ok(outcome)
+    rayon::scope(|_| {
+        let network = Network::new(student, batch);
+        let mut hidden = network.embed()?;
+        for number in 0..network.layers.len() {
+            hidden = network.layer(number)?.forward(hidden, network.place()).0;
+        }
+        let mut outcome = PassOutcome::default();
+        network.with_head(&hidden, |head| {
+            head.forward(|found| drop(outcome.take(batch, found)));
+        })?;
+        Ok(outcome)
+    })
 }
 
 /// Computes the loss and adds its gradients to `gradients`.
@@ -149,6 +151,7 @@ pub(super) fn pass(
     }
     let (outcome, mut gradient) = head(&network, &hidden, &mut sums)?;
     for number in (0..network.layers.len()).rev() {
+        // Popped, so that the memory of a layer is free once its gradients are there.
         let (layer, activations) = if let Some(kept) = kept.pop() {
             kept
         } else {
@@ -167,13 +170,12 @@ pub(super) fn pass(
 fn head(network: &Network<'_>, hidden: &[f32], sums: &mut Sums) -> Result<(PassOutcome, Vec<f32>)> {
     let (width, mut outcome) = (network.width(), PassOutcome::default());
     let of_rows = network.with_head(hidden, |head| {
-        let take = |found: Predictions<'_>| outcome.take(network.batch, found);
-        head.backward(sums.head_or_embedding(), take)
+        head.backward(sums.head_or_embedding(), |found| outcome.take(network.batch, found))
     })?;
     let mut gradient = vec![0.0; hidden.len()];
     for (target, row) in network.batch.targets.iter().zip(of_rows.chunks_exact(width)) {
-        let out = &mut gradient[target.place as usize * width..][..width];
-        out.iter_mut().zip(row).for_each(|(out, number)| *out += number);
+        // Several tokens may be predicted from one place: their gradients are added.
+        training::add(&mut gradient[target.position as usize * width..][..width], row);
     }
     let gradient = norm_backward(hidden, network.norm.numbers()?, network.eps(), &gradient, &mut sums.norm);
     Ok((outcome, gradient))

@@ -3,11 +3,19 @@
 use std::collections::BTreeMap;
 
 use candle_core::{Result, Tensor};
-use searchmill_kernels::training::{LayerGradients, MapGradients};
+use searchmill_kernels::training::{self, LayerGradients, MapGradients};
 
-use crate::decoder::{Block, DecoderConfig, Linear, adapter_tensor_name, layer_name};
+use crate::decoder::{DecoderConfig, adapter_tensor_name, layer_name};
 use crate::training::optimizer::{Gradients, add};
 use crate::training::student::Student;
+
+/// Returns a 0 for each number of a weight; nothing if it is frozen, or if the model lacks it.
+fn zeros(is_trained: bool, weight: Option<&Tensor>) -> Vec<f32> {
+    match weight {
+        Some(weight) if is_trained => vec![0.0; weight.elem_count()],
+        _ => Vec::new(),
+    }
+}
 
 /// Gradients by weight; those of frozen weights are empty.
 pub(super) struct Sums {
@@ -20,29 +28,35 @@ pub(super) struct Sums {
 
 impl Sums {
     pub(super) fn new(student: &Student) -> Self {
+        // All weights are trained, or only adapters.
         let full = student.trains_head();
-        let zeros = |tensor: &Tensor| if full { vec![0.0; tensor.elem_count()] } else { Vec::new() };
-        let low = |tensor: &Tensor| if full { Vec::new() } else { vec![0.0; tensor.elem_count()] };
-        let map = |linear: &Linear| MapGradients {
-            weight: zeros(&linear.weight),
-            bias: linear.bias.as_ref().map(zeros).unwrap_or_default(),
-            a: linear.adapter.as_ref().map(|adapter| low(&adapter.a)).unwrap_or_default(),
-            b: linear.adapter.as_ref().map(|adapter| low(&adapter.b)).unwrap_or_default(),
-        };
-        let layer = |block: &Block| LayerGradients {
-            input_norm: zeros(&block.input_norm),
-            feed_norm: zeros(&block.feed_norm),
-            query_norm: block.head_norms.as_ref().map(|norms| zeros(&norms.0)).unwrap_or_default(),
-            key_norm: block.head_norms.as_ref().map(|norms| zeros(&norms.1)).unwrap_or_default(),
-            maps: std::array::from_fn(|number| map(&block.maps[number])),
-        };
         let decoder = &student.decoder;
+        let mut layers = Vec::with_capacity(decoder.blocks.len());
+        for block in &decoder.blocks {
+            let norms = block.head_norms.as_ref();
+            layers.push(LayerGradients {
+                input_norm: zeros(full, Some(&block.input_norm)),
+                feed_norm: zeros(full, Some(&block.feed_norm)),
+                query_norm: zeros(full, norms.map(|norms| &norms.0)),
+                key_norm: zeros(full, norms.map(|norms| &norms.1)),
+                maps: std::array::from_fn(|number| {
+                    let linear = &block.maps[number];
+                    let adapter = linear.adapter.as_ref();
+                    MapGradients {
+                        weight: zeros(full, Some(&linear.weight)),
+                        bias: zeros(full, linear.bias.as_ref()),
+                        a: zeros(!full, adapter.map(|adapter| &adapter.a)),
+                        b: zeros(!full, adapter.map(|adapter| &adapter.b)),
+                    }
+                }),
+            });
+        }
         let tied = decoder.config().tie_word_embeddings;
         Self {
-            embedding: zeros(&decoder.embedding),
-            norm: zeros(&decoder.norm),
-            head: if tied { Vec::new() } else { zeros(decoder.head_weight()) },
-            layers: decoder.blocks.iter().map(layer).collect(),
+            embedding: zeros(full, Some(&decoder.embedding)),
+            norm: zeros(full, Some(&decoder.norm)),
+            head: zeros(full && !tied, Some(decoder.head_weight())),
+            layers,
         }
     }
 
@@ -55,8 +69,7 @@ impl Sums {
             return;
         }
         for (token, row) in tokens.iter().zip(gradient.chunks_exact(width)) {
-            let sum = &mut self.embedding[*token as usize * width..][..width];
-            sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
+            training::add(&mut self.embedding[*token as usize * width..][..width], row);
         }
     }
 
@@ -67,24 +80,24 @@ impl Sums {
             ("lm_head.weight".to_owned(), self.head),
         ]);
         for (number, layer) in self.layers.into_iter().enumerate() {
-            let name = |part: &str| layer_name(number, part);
-            all.insert(name("input_layernorm.weight"), layer.input_norm);
-            all.insert(name("post_attention_layernorm.weight"), layer.feed_norm);
-            all.insert(name("self_attn.q_norm.weight"), layer.query_norm);
-            all.insert(name("self_attn.k_norm.weight"), layer.key_norm);
+            all.insert(layer_name(number, "input_layernorm.weight"), layer.input_norm);
+            all.insert(layer_name(number, "post_attention_layernorm.weight"), layer.feed_norm);
+            all.insert(layer_name(number, "self_attn.q_norm.weight"), layer.query_norm);
+            all.insert(layer_name(number, "self_attn.k_norm.weight"), layer.key_norm);
             for ((part, ..), map) in config.projections().into_iter().zip(layer.maps) {
-                let module = name(part);
+                let module = layer_name(number, part);
                 all.insert(format!("{module}.weight"), map.weight);
                 all.insert(format!("{module}.bias"), map.bias);
                 all.insert(adapter_tensor_name(&module, "lora_A"), map.a);
                 all.insert(adapter_tensor_name(&module, "lora_B"), map.b);
             }
         }
+        // Frozen weights, and parts that the family lacks.
         all.retain(|_, numbers| !numbers.is_empty());
         all
     }
 
-    /// Adds the gradients to those of earlier passes.
+    /// Adds the gradients to those of earlier passes, in the order of the weights' names.
     pub(super) fn add_to(self, student: &Student, gradients: &mut Gradients) -> Result<()> {
         let mut named = self.named(student.decoder.config());
         for (name, var) in &student.weights {

@@ -8,18 +8,19 @@ use searchmill_kernels::training::{Layer, LowRank, Map, Sizes};
 use crate::decoder::{Block, DecoderConfig, Dropout, Linear};
 
 /// A weight's numbers, locked for reading.
-pub(super) struct Held<'a> {
+pub(super) struct Locked<'a> {
     storage: Box<dyn Deref<Target = Storage> + 'a>,
     place: &'a Place,
 }
 
-impl<'a> Held<'a> {
+impl<'a> Locked<'a> {
     pub(super) fn of(tensor: &'a Tensor) -> Self {
         let (storage, place) = tensor.storage_and_layout();
         Self { storage: Box::new(storage), place }
     }
 
     pub(super) fn numbers(&self) -> Result<&[f32]> {
+        // A view of another tensor has offsets; a transposed one has none.
         let (Storage::Cpu(CpuStorage::F32(numbers)), Some((start, end))) =
             (&**self.storage, self.place.contiguous_offsets())
         else {
@@ -30,56 +31,64 @@ impl<'a> Held<'a> {
 }
 
 /// Weights of one linear map.
-struct HeldMap<'a> {
-    weight: Held<'a>,
-    bias: Option<Held<'a>>,
-    low_rank: Option<(Held<'a>, Held<'a>)>,
+struct LockedMap<'a> {
+    weight: Locked<'a>,
+    bias: Option<Locked<'a>>,
+    low_rank: Option<(Locked<'a>, Locked<'a>)>,
     linear: &'a Linear,
 }
 
-impl<'a> HeldMap<'a> {
+impl<'a> LockedMap<'a> {
     fn of(linear: &'a Linear) -> Self {
         Self {
-            weight: Held::of(&linear.weight),
-            bias: linear.bias.as_ref().map(Held::of),
-            low_rank: linear.adapter.as_ref().map(|adapter| (Held::of(&adapter.a), Held::of(&adapter.b))),
+            weight: Locked::of(&linear.weight),
+            bias: linear.bias.as_ref().map(Locked::of),
+            low_rank: linear.adapter.as_ref().map(|adapter| (Locked::of(&adapter.a), Locked::of(&adapter.b))),
             linear,
         }
     }
 
     /// Returns the map with the dropout masks of this pass, for `tokens` tokens.
     fn map(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Map<'_>> {
+        // The mask depends on the pass, so the map is made anew for each.
         let inputs = self.linear.weight.dim(1)?;
         let low_rank = match (&self.low_rank, &self.linear.adapter) {
             (Some((a, b)), Some(adapter)) => {
-                let masked = dropout.filter(|_| adapter.dropout > 0.0);
-                let mask = masked.map(|dropout| dropout.mask(tokens * inputs, adapter.dropout, adapter.number));
+                let mask = match dropout {
+                    Some(dropout) if adapter.dropout > 0.0 => {
+                        Some(dropout.mask(tokens * inputs, adapter.dropout, adapter.number))
+                    }
+                    _ => None,
+                };
                 Some(LowRank { a: a.numbers()?, b: b.numbers()?, scale: adapter.scale as f32, mask })
             }
             _ => None,
         };
-        let bias = self.bias.as_ref().map(Held::numbers).transpose()?;
+        let mut bias = None;
+        if let Some(locked) = &self.bias {
+            bias = Some(locked.numbers()?);
+        }
         Ok(Map { weight: self.weight.numbers()?, bias, inputs, low_rank })
     }
 }
 
 /// Weights of one layer.
-pub(super) struct HeldLayer<'a> {
-    input_norm: Held<'a>,
-    feed_norm: Held<'a>,
-    head_norms: Option<(Held<'a>, Held<'a>)>,
-    maps: Vec<HeldMap<'a>>,
+pub(super) struct LockedLayer<'a> {
+    input_norm: Locked<'a>,
+    feed_norm: Locked<'a>,
+    head_norms: Option<(Locked<'a>, Locked<'a>)>,
+    maps: Vec<LockedMap<'a>>,
     sizes: Sizes,
 }
 
-impl<'a> HeldLayer<'a> {
+impl<'a> LockedLayer<'a> {
     pub(super) fn of(block: &'a Block, config: &DecoderConfig) -> Self {
         let size = config.head_dimensions();
         Self {
-            input_norm: Held::of(&block.input_norm),
-            feed_norm: Held::of(&block.feed_norm),
-            head_norms: block.head_norms.as_ref().map(|(queries, keys)| (Held::of(queries), Held::of(keys))),
-            maps: block.maps.iter().map(HeldMap::of).collect(),
+            input_norm: Locked::of(&block.input_norm),
+            feed_norm: Locked::of(&block.feed_norm),
+            head_norms: block.head_norms.as_ref().map(|(queries, keys)| (Locked::of(queries), Locked::of(keys))),
+            maps: block.maps.iter().map(LockedMap::of).collect(),
             sizes: Sizes {
                 queries: config.num_attention_heads * size,
                 keys: config.key_value_heads() * size,
@@ -91,9 +100,10 @@ impl<'a> HeldLayer<'a> {
     pub(super) fn layer(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Layer<'_>> {
         let maps: Vec<Map<'_>> = self.maps.iter().map(|map| map.map(tokens, dropout)).collect::<Result<_>>()?;
         let Ok(maps) = maps.try_into() else { candle_core::bail!("a layer has seven linear maps") };
-        let head_norms =
-            self.head_norms.as_ref().map(|(queries, keys)| Result::Ok((queries.numbers()?, keys.numbers()?)));
-        let head_norms = head_norms.transpose()?;
+        let mut head_norms = None;
+        if let Some((queries, keys)) = &self.head_norms {
+            head_norms = Some((queries.numbers()?, keys.numbers()?));
+        }
         let (input_norm, feed_norm) = (self.input_norm.numbers()?, self.feed_norm.numbers()?);
         Ok(Layer { input_norm, feed_norm, head_norms, maps, sizes: self.sizes })
     }

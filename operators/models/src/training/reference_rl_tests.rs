@@ -13,7 +13,7 @@ use super::packing::pack;
 use super::policy_gradient::ImportanceSampling::Sequence;
 use super::policy_gradient::{Aggregation, Estimator, Kl, PolicyGradient, PolicyLoss};
 use super::preference::{Preference, PreferenceKind, PreferenceLoss};
-use super::reference::{examples, model, numbers, reference};
+use super::reference_tests::{examples, model, numbers, reference};
 use super::step::{self, Outcome, Settings};
 use super::student::{Student, Tuning};
 use super::tensors;
