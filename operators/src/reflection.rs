@@ -23,7 +23,7 @@ use searchmill_schemas::{RecordKind, to_batch};
 use searchmill_text::lexicon::Lexicon;
 
 use super::shared::columns::with_columns;
-use super::shared::html::write;
+use super::shared::html::{write, write_json};
 use super::shared::statistics::Bootstrap;
 use checkpoints::{Responses, Row, TRAJECTORIES};
 use measure::{Length, correlations, measure_groups};
@@ -112,11 +112,13 @@ impl BlockingKernel for ReflectionParams {
 fn phrases(rows: &[Row]) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows {
+        // A response counts once for each phrase, however often it has it.
         for phrase in row.response.hits.iter().collect::<BTreeSet<_>>() {
             *counts.entry(phrase).or_default() += 1;
         }
     }
     let mut counts: Vec<_> = counts.into_iter().map(|(phrase, count)| (phrase.to_owned(), count)).collect();
+    // Stable: phrases with the same count stay in the order of the alphabet.
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counts
 }
@@ -130,7 +132,7 @@ fn publish(report: &Report<'_>, outputs: &mut Outputs) -> Result<(), OperatorErr
     }
     let folder = outputs.tree("report")?;
     write(&folder.join("report.html"), &report.page())?;
-    write(&folder.join("report.json"), &report.json()?)?;
+    write_json(&folder.join("report.json"), &report.json())?;
     outputs.summary(&report.summary());
     for row in rows.iter().filter(|row| row.group == "all") {
         outputs.figure(&row.name, row.value);

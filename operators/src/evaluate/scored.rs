@@ -96,14 +96,20 @@ pub(crate) fn type_name(question_type: Option<&str>) -> String {
 
 fn seen_recall(trajectory: &Trajectory) -> Option<f64> {
     let gold = gold_documents(trajectory);
-    let observations = tool_results(trajectory).flat_map(|message| &message.observations);
-    let found: Vec<_> = observations.map(|seen| gold.found_in(&seen.document_id, seen.title.as_deref())).collect();
-    (!gold.is_empty()).then(|| gold.recall(&found, usize::MAX).recall)
+    if gold.is_empty() {
+        return None;
+    }
+    let mut found = Vec::new();
+    for seen in tool_results(trajectory).flat_map(|message| &message.observations) {
+        found.push(gold.found_in(&seen.document_id, seen.title.as_deref()));
+    }
+    Some(gold.recall(&found, usize::MAX).recall)
 }
 
 fn reasoning_characters(trajectory: &Trajectory) -> Option<usize> {
     let written = trajectory.messages.iter().filter_map(|message| message.reasoning.as_deref());
     let characters: usize = written.map(|text| text.chars().count()).sum();
+    // An empty text of reasoning is none.
     (characters > 0).then_some(characters)
 }
 

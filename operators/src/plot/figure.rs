@@ -81,12 +81,20 @@ impl Axis {
 
     /// Returns the labels with their places.
     fn labels(&self) -> Vec<(f64, String)> {
+        let mut labels = Vec::new();
         match self {
-            Self::Numbers(scale) => scale.ticks.iter().map(|tick| (scale.place(*tick), scale.label(*tick))).collect(),
+            Self::Numbers(scale) => {
+                for tick in &scale.ticks {
+                    labels.push((scale.place(*tick), scale.label(*tick)));
+                }
+            }
             Self::Texts(texts) => {
-                texts.iter().enumerate().map(|(place, text)| (self.place(place as f64), text.clone())).collect()
+                for (index, text) in texts.iter().enumerate() {
+                    labels.push((self.place(index as f64), text.clone()));
+                }
             }
         }
+        labels
     }
 
     fn widest(&self) -> f64 {
@@ -96,12 +104,18 @@ impl Axis {
 
 impl Axes {
     fn of(params: &PlotParams, data: &Data) -> Self {
-        let ends =
-            |point: &Point| point.range.map_or([point.y; 2], |[low, high]| [low.min(point.y), high.max(point.y)]);
-        let zero = (params.kind == Kind::Bars).then_some(0.0);
+        let mut covered = Vec::new();
+        for point in &data.points {
+            covered.push(point.y);
+            covered.extend(point.range.into_iter().flatten());
+        }
+        // Bars begin at 0.
+        if params.kind == Kind::Bars {
+            covered.push(0.0);
+        }
         Self {
             x: Axis::of(&data.x, data.points.iter().map(|point| point.x), 7),
-            y: Axis::of(&data.y, data.points.iter().flat_map(ends).chain(zero), 5),
+            y: Axis::of(&data.y, covered.into_iter(), 5),
         }
     }
 
@@ -158,9 +172,13 @@ impl Axes {
             canvas.line([panel.left, zero], [panel.right(), zero], "ka");
         }
         let points: Vec<&Point> = data.points.iter().filter(|point| point.facet == facet).collect();
-        let at =
-            |point: &Point| [panel.left + panel.width * self.x.place(point.x), self.y_at(panel, self.y.place(point.y))];
-        let frame = marks::Frame { panel, at: &at, y: &|value| self.y_at(panel, self.y.place(value)), data, params };
+        let frame = marks::Frame {
+            panel,
+            at: &|point| [panel.left + panel.width * self.x.place(point.x), self.y_at(panel, self.y.place(point.y))],
+            y: &|value| self.y_at(panel, self.y.place(value)),
+            data,
+            params,
+        };
         match params.kind {
             Kind::Heatmap => heatmap::cells(canvas, &frame, &points),
             Kind::Bars => marks::bars(canvas, &frame, &points),

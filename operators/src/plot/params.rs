@@ -61,20 +61,25 @@ pub(crate) struct PlotParams {
 impl PlotParams {
     /// The params that name columns, with their names.
     pub(super) fn keys(&self) -> Vec<(&'static str, &str)> {
-        let given = [
-            ("x", Some(&self.x)),
-            ("y", Some(&self.y)),
-            ("series", self.series.as_ref()),
-            ("low", self.low.as_ref()),
-            ("high", self.high.as_ref()),
-            ("value", self.value.as_ref()),
-            ("facet", self.facet.as_ref()),
+        let optional = [
+            ("series", &self.series),
+            ("low", &self.low),
+            ("high", &self.high),
+            ("value", &self.value),
+            ("facet", &self.facet),
         ];
-        given.into_iter().filter_map(|(name, key)| Some((name, key?.as_str()))).collect()
+        let mut keys = vec![("x", self.x.as_str()), ("y", self.y.as_str())];
+        for (name, key) in optional {
+            keys.extend(key.as_deref().map(|key| (name, key)));
+        }
+        keys
     }
 
     pub(super) fn issues(&self) -> Vec<ParamIssue> {
-        let mut issues: Vec<_> = self.keys().into_iter().filter_map(|(name, key)| check_key(name, key)).collect();
+        let mut issues = Vec::new();
+        for (name, key) in self.keys() {
+            issues.extend(check_key(name, key));
+        }
         let is_map = self.kind == Kind::Heatmap;
         if is_map && self.value.is_none() {
             issues.push(ParamIssue::new("value", "a heat map needs the number that its cells show"));
@@ -82,9 +87,11 @@ impl PlotParams {
         if !is_map && self.value.is_some() {
             issues.push(ParamIssue::new("value", "belongs to `kind: heatmap`").with_help("name the number in `y`"));
         }
-        let others = [("series", &self.series), ("low", &self.low), ("high", &self.high)];
-        for (name, _) in others.into_iter().filter(|(_, key)| is_map && key.is_some()) {
-            issues.push(ParamIssue::new(name, "a heat map has no place for it").with_help("remove it, or use `facet`"));
+        for (name, key) in [("series", &self.series), ("low", &self.low), ("high", &self.high)] {
+            if is_map && key.is_some() {
+                let issue = ParamIssue::new(name, "a heat map has no place for it");
+                issues.push(issue.with_help("remove it, or use `facet`"));
+            }
         }
         match (&self.low, &self.high) {
             (Some(_), None) => issues.push(ParamIssue::new("low", "an interval has two ends: name `high` too")),
@@ -96,7 +103,11 @@ impl PlotParams {
 
     pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
         let Some(schema) = tables.get(ROWS) else { return Vec::new() };
-        self.keys().into_iter().filter_map(|(name, key)| unknown_key(schema, name, key)).collect()
+        let mut issues = Vec::new();
+        for (name, key) in self.keys() {
+            issues.extend(unknown_key(schema, name, key));
+        }
+        issues
     }
 
     pub(super) fn x_title(&self) -> &str {
@@ -110,5 +121,9 @@ impl PlotParams {
 
 /// Returns a key as a heading: `"group"` without its quotation marks.
 pub(super) fn unquoted(key: &str) -> &str {
-    key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).filter(|name| !name.contains('"')).unwrap_or(key)
+    match key.strip_prefix('"').and_then(|key| key.strip_suffix('"')) {
+        // An expression such as `"a" || "b"` stays as it is.
+        Some(name) if !name.contains('"') => name,
+        _ => key,
+    }
 }

@@ -166,30 +166,29 @@ impl Plot {
     }
 
     fn legend(&self) -> String {
-        let entry = |series: &Series| {
-            let class = series.class;
-            format!(r#"<span><i class="swatch {class}"></i>{}</span>"#, escape(&series.name))
-        };
-        format!(r#"<div class="legend">{}</div>"#, self.series.iter().map(entry).collect::<String>())
+        let mut out = String::from(r#"<div class="legend">"#);
+        for Series { name, class, .. } in &self.series {
+            write!(out, r#"<span><i class="swatch {class}"></i>{}</span>"#, escape(name)).ok();
+        }
+        out + "</div>"
     }
 
     fn axes(&self, top: f64) -> String {
         let mut out = String::new();
-        for value in self.ticks(top) {
-            let (right, y, label) = (LEFT + INNER_WIDTH, y(value, top), self.tick(value));
-            write!(out, r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#).ok();
-            let (x, y) = (LEFT - 6.0, y + 4.0);
-            write!(out, r#"<text x="{x}" y="{y:.1}" class="tick end">{label}</text>"#).ok();
-        }
-        out
-    }
-
-    fn ticks(&self, top: f64) -> Vec<f64> {
         let step = match self.unit {
             Unit::Score | Unit::Share | Unit::Number => top / 5.0,
             Unit::Count => (top / 5.0).max(1.0),
         };
-        std::iter::successors(Some(0.0), |value| Some(value + step)).take_while(|value| *value <= top + 1e-9).collect()
+        let mut value = 0.0;
+        // A sum of steps may end a little above the top.
+        while value <= top + 1e-9 {
+            let (right, y, label) = (LEFT + INNER_WIDTH, y(value, top), self.tick(value));
+            write!(out, r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#).ok();
+            let (x, y) = (LEFT - 6.0, y + 4.0);
+            write!(out, r#"<text x="{x}" y="{y:.1}" class="tick end">{label}</text>"#).ok();
+            value += step;
+        }
+        out
     }
 
     fn tick(&self, value: f64) -> String {

@@ -89,13 +89,11 @@ impl Grouping {
         for row in 0..batch.num_rows() {
             let values = values.row(row);
             // A label is written for the first row of a group alone.
-            let group = match self.labels.get_index_of(values.as_ref()) {
-                Some(group) => group,
-                None => {
-                    let label: Result<Vec<_>, _> =
-                        written.iter().map(|column| column.value(row).try_to_string()).collect();
-                    self.labels.insert_full(values.as_ref().into(), label?.join("/")).0
-                }
+            let group = if let Some(group) = self.labels.get_index_of(values.as_ref()) {
+                group
+            } else {
+                let label: Result<Vec<_>, _> = written.iter().map(|column| column.value(row).try_to_string()).collect();
+                self.labels.insert_full(values.as_ref().into(), label?.join("/")).0
             };
             groups.push(group as u32);
         }

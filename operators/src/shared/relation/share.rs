@@ -6,19 +6,18 @@
 /// proportion. Without a total, the result is the largest table with exact proportions (up to rounding). Rounds by
 /// the largest remainder; ties go to the earlier group.
 pub(crate) fn allot(weights: &[f64], caps: &[u64], total: Option<u64>) -> Vec<u64> {
-    let shares = match total {
-        Some(total) => filled(weights, caps, total),
-        None => {
-            // The group that its cap limits most sets the scale of all others.
-            let mut factors = Vec::new();
-            for (weight, &cap) in weights.iter().zip(caps) {
-                if *weight > 0.0 {
-                    factors.push(cap as f64 / weight);
-                }
+    let shares: Vec<f64> = if let Some(total) = total {
+        filled(weights, caps, total)
+    } else {
+        // The group that its cap limits most sets the scale of all others.
+        let mut factors = Vec::new();
+        for (weight, &cap) in weights.iter().zip(caps) {
+            if *weight > 0.0 {
+                factors.push(cap as f64 / weight);
             }
-            let factor = factors.into_iter().reduce(f64::min).unwrap_or(0.0);
-            weights.iter().map(|weight| weight * factor).collect()
         }
+        let factor = factors.into_iter().reduce(f64::min).unwrap_or(0.0);
+        weights.iter().map(|weight| weight * factor).collect()
     };
     whole(&shares, caps)
 }
