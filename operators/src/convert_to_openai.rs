@@ -24,8 +24,9 @@ chat_converter! {
 fn kernel(params: &ConvertToOpenaiParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
     let thinking = params.thinking;
     if are_pairs(inputs, false)? {
-        let convert = move |preference: &Preference| pair(preference, thinking);
-        return Ok(pair_converter("openai", &params.carry, false, params.unfinished, convert));
+        return Ok(pair_converter("openai", &params.carry, false, params.unfinished, move |preference| {
+            pair(preference, thinking)
+        }));
     }
     Ok(converter("openai", &params.carry, params.unfinished, move |conversation| {
         Ok((convert(conversation, thinking), None))

@@ -78,8 +78,9 @@ impl Operator for ConvertToSwift {
     fn open(params: &ConvertToSwiftParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         let ConvertToSwiftParams { thinking, template, unpaired, unfinished, ref carry } = *params;
         if are_pairs(inputs, unpaired)? {
-            let convert = move |preference: &Preference| pair(preference, thinking, template, unpaired);
-            return Ok(pair_converter("swift", carry, unpaired, unfinished, convert));
+            return Ok(pair_converter("swift", carry, unpaired, unfinished, move |preference| {
+                pair(preference, thinking, template, unpaired)
+            }));
         }
         Ok(converter("swift", carry, unfinished, move |conversation| convert(conversation, thinking, template)))
     }
@@ -96,6 +97,7 @@ fn convert(conversation: &Conversation, thinking: bool, template: Template) -> R
 fn pair(preference: &Preference, thinking: bool, template: Template, unpaired: bool) -> Result<Vec<PairRow>, Unfit> {
     let tools = &preference.chosen.tools;
     let [chosen, rejected] = [&preference.chosen, &preference.rejected].map(|whole| messages(whole, thinking));
+    // Rendered also for rows with labels, which have no text: a rollout that cannot be rendered is rejected.
     let rendered_chosen = render(&chosen, tools, template).map_err(Unfit::new)?;
     let rendered_rejected = render(&rejected, tools, template).map_err(Unfit::new)?;
     let mut entries = row(["tools", "messages"], tools, chosen);

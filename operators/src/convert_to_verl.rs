@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, UInt32Array};
+use arrow::array::UInt32Array;
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
@@ -125,24 +125,24 @@ impl ConvertToVerlParams {
 
     /// Returns warnings of rows that the trainer would not learn from as wanted.
     fn warnings(&self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut warnings = Vec::new();
         let known: &[&str] = if self.layout == Layout::Research { &["musique"] } else { &REWARDED };
         let source = self.data_source();
         // With a prompt of another system, the reward is another one, too.
         if self.prompt.is_none() && !known.contains(&source) {
-            told.push(format!(
+            warnings.push(format!(
                 "the trainer's own reward knows no data set `{source}`: write one of {} in `data_source`, or give the trainer a \
                  reward of yours",
                 known.join(", ")
             ));
         }
         if self.layout == Layout::Verl && self.agent_name.is_none() {
-            told.push(
+            warnings.push(
                 "verl calls no tools for rows without an agent, unless its configuration names one: write `agent_name: tool_agent`"
                     .to_owned(),
             );
         }
-        told
+        warnings
     }
 
     /// The columns; `agent_name` is last, if present.
@@ -154,15 +154,6 @@ impl ConvertToVerlParams {
         };
         fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", DataType::LargeUtf8)));
         Arc::new(Schema::new(fields))
-    }
-
-    /// Adds the columns `carry` of the questions.
-    fn with_carried(&self, rows: &RecordBatch, questions: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-        if let Some(name) = self.carry.iter().find(|name| rows.column_by_name(name).is_some()) {
-            let message = format!("`carry`: the training rows already have a column `{name}`");
-            return Err(OperatorError::pipeline(message).with_help("rename the column by `sql`"));
-        }
-        if self.carry.is_empty() { Ok(rows.clone()) } else { with_all(rows, &carry::columns(questions, &self.carry)?) }
     }
 
     /// Builds one row.
@@ -206,30 +197,35 @@ impl BlockingKernel for ConvertToVerlParams {
         for batch in inputs.rows(QUESTIONS)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let (mut rows, mut places) = (Vec::new(), Vec::new());
+            let (mut rows, mut indices) = (Vec::new(), Vec::new());
             for (place, question) in from_batch::<Question>(&batch)?.into_iter().enumerate() {
                 // No trainer accepts a blank question.
                 if question.question.trim().is_empty() {
                     outputs.reject(Unfit::new("the question is blank").reject(question.id))?;
                 } else {
                     rows.push(self.row(&question, index));
-                    places.push(place as u32);
+                    indices.push(place as u32);
                 }
+                // Also after a reject: the index is that of the question in the whole table.
                 index += 1;
             }
-            if !rows.is_empty() {
-                let taken = take_record_batch(&batch, &UInt32Array::from(places))?;
-                outputs.write(ROWS, &self.with_carried(&to_columns(&schema, &rows)?, &taken)?)?;
+            if rows.is_empty() {
+                continue;
             }
+            let mut decoder =
+                ReaderBuilder::new(SchemaRef::clone(&schema)).with_batch_size(rows.len()).build_decoder()?;
+            decoder.serialize(&rows)?;
+            let rows =
+                decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))?;
+            if let Some(name) = self.carry.iter().find(|name| rows.column_by_name(name).is_some()) {
+                let message = format!("`carry`: the training rows already have a column `{name}`");
+                return Err(OperatorError::pipeline(message).with_help("rename the column by `sql`"));
+            }
+            let questions = take_record_batch(&batch, &UInt32Array::from(indices))?;
+            outputs.write(ROWS, &with_all(&rows, &carry::columns(&questions, &self.carry)?)?)?;
         }
         Ok(())
     }
-}
-
-fn to_columns(schema: &SchemaRef, rows: &[Value]) -> Result<RecordBatch, OperatorError> {
-    let mut decoder = ReaderBuilder::new(SchemaRef::clone(schema)).with_batch_size(rows.len()).build_decoder()?;
-    decoder.serialize(rows)?;
-    decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))
 }
 
 /// Trainer that reads the rows.

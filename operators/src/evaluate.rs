@@ -37,7 +37,7 @@ use dynamics::Dynamics;
 pub use family::Family;
 use family::{flashrag, is_flashrag};
 use figures::Evaluation;
-use measure::{Further, Group, measure_groups, measure_questions};
+use measure::{Further, measure_groups, measure_questions};
 use own::{Own, OwnMeasures};
 pub use own::{OwnMeasure, QuantileOf};
 use retrieval::{Retrieval, RetrievalFigures};
@@ -271,8 +271,31 @@ impl BlockingKernel for EvaluateParams {
         self.score_trajectories(&mut collected, inputs, outputs, context)?;
         read_questions(&mut collected, inputs, context)?;
         let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
-        let retrieval = self.search_hits(&mut collected, inputs, &bootstrap, context)?;
-        let failed = failed_rollouts(inputs)?;
+        let mut retrieval = None;
+        if let Some(input) = inputs.rows_optional("hits") {
+            // Evidence is that of `questions` and of the trajectories, read above.
+            let mut lists = std::mem::take(&mut collected.retrieval);
+            let mut done = 0;
+            for batch in input.batches() {
+                context.check_cancelled()?;
+                let hits = from_batch::<Hit>(&batch?)?;
+                for hit in &hits {
+                    lists.add(hit);
+                }
+                done += hits.len() as u64;
+                context.progress().set(done, input.rows, "hits");
+            }
+            retrieval = Some(lists.finish(&self.ks, &bootstrap));
+        }
+        let mut failed: BTreeMap<String, usize> = BTreeMap::new();
+        for input in inputs.many("rejects") {
+            let InputArtifact::Rows(rows) = input else { continue };
+            for batch in rows.batches() {
+                for reject in from_batch::<Reject>(&batch?)? {
+                    *failed.entry(reject.kind).or_default() += 1;
+                }
+            }
+        }
         context.check_cancelled()?;
         let evaluation = self.evaluation(collected, retrieval, failed, bootstrap, inputs);
         publish(&evaluation, outputs)
@@ -344,28 +367,6 @@ impl EvaluateParams {
         Ok(())
     }
 
-    fn search_hits(
-        &self,
-        collected: &mut Collected,
-        inputs: &Inputs,
-        bootstrap: &Bootstrap,
-        context: &Context,
-    ) -> Result<Option<RetrievalFigures>, OperatorError> {
-        let Some(input) = inputs.rows_optional("hits") else { return Ok(None) };
-        let mut retrieval = std::mem::take(&mut collected.retrieval);
-        let mut done = 0;
-        for batch in input.batches() {
-            context.check_cancelled()?;
-            let hits = from_batch::<Hit>(&batch?)?;
-            for hit in &hits {
-                retrieval.add(hit);
-            }
-            done += hits.len() as u64;
-            context.progress().set(done, input.rows, "hits");
-        }
-        Ok(Some(retrieval.finish(&self.ks, bootstrap)))
-    }
-
     fn evaluation(
         &self,
         collected: Collected,
@@ -376,12 +377,21 @@ impl EvaluateParams {
     ) -> Evaluation {
         let baselines = Baselines::of(&collected.gold);
         let has_trajectories = inputs.rows_optional("trajectories").is_some();
+        let groups = if has_trajectories {
+            let further = Further { families: &self.metrics, verdicts: &self.verdicts, own: &self.measures };
+            measure_groups(&collected.scored, &self.group_by, &self.pass_at, further, &baselines, &bootstrap)
+        } else {
+            // Without trajectories, the baselines alone can be scored.
+            let gold = collected.gold.iter();
+            let questions: Vec<_> = gold.map(|(id, gold)| (id, gold.question_type.as_str())).collect();
+            measure_questions(&questions, &baselines, &bootstrap)
+        };
         Evaluation {
             title: self.title.clone(),
             threshold: self.success_threshold,
             bootstrap,
             has_trajectories,
-            groups: self.groups(&collected, &baselines, &bootstrap, has_trajectories),
+            groups,
             without_verdict: verdicts::absent(&collected.scored, &self.verdicts),
             baselines,
             dynamics: Dynamics::of(&collected.scored),
@@ -394,27 +404,6 @@ impl EvaluateParams {
             own: self.measures.clone(),
             shown: collected.shown,
         }
-    }
-
-    fn groups(
-        &self,
-        collected: &Collected,
-        baselines: &Baselines,
-        bootstrap: &Bootstrap,
-        has_trajectories: bool,
-    ) -> Vec<Group> {
-        if has_trajectories {
-            return measure_groups(
-                &collected.scored,
-                &self.group_by,
-                &self.pass_at,
-                Further { families: &self.metrics, verdicts: &self.verdicts, own: &self.measures },
-                baselines,
-                bootstrap,
-            );
-        }
-        let questions: Vec<_> = collected.gold.iter().map(|(id, gold)| (id, gold.question_type.as_str())).collect();
-        measure_questions(&questions, baselines, bootstrap)
     }
 }
 
@@ -437,19 +426,6 @@ fn read_questions(collected: &mut Collected, inputs: &Inputs, context: &Context)
         }
     }
     Ok(())
-}
-
-fn failed_rollouts(inputs: &Inputs) -> Result<BTreeMap<String, usize>, OperatorError> {
-    let mut kinds = BTreeMap::new();
-    for input in inputs.many("rejects") {
-        let InputArtifact::Rows(rows) = input else { continue };
-        for batch in rows.batches() {
-            for reject in from_batch::<Reject>(&batch?)? {
-                *kinds.entry(reject.kind).or_default() += 1;
-            }
-        }
-    }
-    Ok(kinds)
 }
 
 fn publish(evaluation: &Evaluation, outputs: &mut Outputs) -> Result<(), OperatorError> {

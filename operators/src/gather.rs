@@ -72,7 +72,13 @@ impl Operator for Gather {
         Declaration::pure(ports)
             .issues(issues(params))
             .checks_inputs(move |inputs| input_issues(&named, inputs))
-            .checks_columns(move |tables| column_issues(&checked, tables))
+            .checks_columns(move |tables| {
+                // Inputs that are known already may disagree, whatever the others have.
+                let known: Vec<&SchemaRef> =
+                    checked.tables.iter().filter_map(|table| tables.get(&table.name)).collect();
+                let Err(error) = united(&checked, &known) else { return Vec::new() };
+                vec![ParamIssue { help: error.help, ..ParamIssue::new("", error.message) }]
+            })
             .gives(move |tables| {
                 let known: Option<Vec<&SchemaRef>> = given.tables.iter().map(|table| tables.get(&table.name)).collect();
                 // One unknown input may have any columns: then those of the result are unknown too.
@@ -133,13 +139,6 @@ fn input_issues(params: &GatherParams, inputs: &[&str]) -> Vec<ParamIssue> {
     issues
 }
 
-fn column_issues(params: &GatherParams, tables: &Tables) -> Vec<ParamIssue> {
-    // Inputs that are known already disagree, whatever the others have.
-    let known: Vec<&SchemaRef> = params.tables.iter().filter_map(|table| tables.get(&table.name)).collect();
-    let Err(error) = united(params, &known) else { return Vec::new() };
-    vec![ParamIssue { help: error.help, ..ParamIssue::new("", error.message) }]
-}
-
 /// Returns the columns of all inputs, then the added ones.
 fn united(params: &GatherParams, schemas: &[&SchemaRef]) -> Result<SchemaRef, OperatorError> {
     let mut fields: Vec<Field> = Vec::new();
@@ -172,6 +171,7 @@ fn common(one: &Field, other: &Field) -> Result<DataType, OperatorError> {
     match (one.data_type(), other.data_type()) {
         (one, other) if one == other => Ok(one.clone()),
         (DataType::Null, known) | (known, DataType::Null) => Ok(known.clone()),
+        // An unsigned number beyond the range is an error when its row is read.
         (one, other) if one.is_integer() && other.is_integer() => Ok(DataType::Int64),
         (one, other) if one.is_numeric() && other.is_numeric() => Ok(DataType::Float64),
         (mine, theirs) => {
@@ -237,10 +237,8 @@ impl BlockingKernel for GatherParams {
             for batch in table.batches() {
                 context.check_cancelled()?;
                 let batch = batch?;
-                let mut columns = Vec::with_capacity(schema.fields().len());
-                for field in schema.fields() {
-                    columns.push(self.column(field, gathered, kind, &batch)?);
-                }
+                let columns = schema.fields().iter().map(|field| self.column(field, gathered, kind, &batch));
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
                 outputs.write(ROWS, &RecordBatch::try_new(Arc::clone(&schema), columns)?)?;
             }
         }

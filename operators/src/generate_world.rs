@@ -185,8 +185,19 @@ impl BlockingKernel for Params {
             .num_threads(context.threads())
             .build()
             .map_err(|error| OperatorError::machine(format!("cannot start threads: {error}")))?;
+        // Before anything is written: a world may be too small for the questions.
         let drafts = self.drafts(&world, context)?;
-        write_documents(&world, &pool, outputs, context)?;
+        // Four blocks a thread, so that documents are written while memory holds only a part of them.
+        let window = BLOCK * 4 * context.threads() as u64;
+        for start in (0..world.documents).step_by(window as usize) {
+            context.check_cancelled()?;
+            let blocks: Vec<u64> = (start..world.documents.min(start + window)).step_by(BLOCK as usize).collect();
+            let batches: Vec<_> = pool.install(|| blocks.par_iter().map(|block| block_of(&world, *block)).collect());
+            for batch in batches {
+                outputs.write("documents", &batch?)?;
+            }
+            context.progress().set(world.documents.min(start + window), world.documents, "documents");
+        }
         report(&drafts, self, outputs);
         write_questions(drafts, &world, outputs)
     }
@@ -232,26 +243,6 @@ impl Exam {
         let uses = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
         !self.asked.contains(&draft.text) && (draft.kind == QuestionType::Null || uses < most)
     }
-}
-
-fn write_documents(
-    world: &World,
-    pool: &rayon::ThreadPool,
-    outputs: &mut Outputs,
-    context: &Context,
-) -> Result<(), OperatorError> {
-    // Four blocks a thread, so that documents are written while memory holds only a part of them.
-    let window = BLOCK * 4 * context.threads() as u64;
-    for start in (0..world.documents).step_by(window as usize) {
-        context.check_cancelled()?;
-        let blocks: Vec<u64> = (start..world.documents.min(start + window)).step_by(BLOCK as usize).collect();
-        let batches: Vec<_> = pool.install(|| blocks.par_iter().map(|block| block_of(world, *block)).collect());
-        for batch in batches {
-            outputs.write("documents", &batch?)?;
-        }
-        context.progress().set(world.documents.min(start + window), world.documents, "documents");
-    }
-    Ok(())
 }
 
 /// Builds one batch of documents.

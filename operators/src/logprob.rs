@@ -89,7 +89,13 @@ impl Operator for Logprob {
     ];
 
     fn declare(params: &LogprobParams) -> Declaration {
-        let declaration = Declaration::pure(ports(params)).issues(issues(params));
+        let arity = if params.model.is_some() { Arity::AnyNumber } else { Arity::Many };
+        let about = "The model and optionally an adapter for it, in any order.";
+        let ports = Ports::new()
+            .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts.")
+            .input_of("model", Accept::Tree(TreeKind::Model), arity, about)
+            .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with log-probability columns.");
+        let declaration = Declaration::pure(ports).issues(issues(params));
         params.source().declared(declaration.repeatability(Repeatability::Processor).uses_gpus(true))
     }
 
@@ -100,19 +106,6 @@ impl Operator for Logprob {
         let scorer = Scorer::open(&folder, adapter.as_deref(), params.context, context.memory(), &compute)?;
         Ok(Kernel::Map(Arc::new(LogprobKernel { scorer, params: params.clone() })))
     }
-}
-
-fn ports(params: &LogprobParams) -> Ports {
-    let arity = if params.model.is_some() { Arity::AnyNumber } else { Arity::Many };
-    Ports::new()
-        .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts.")
-        .input_of(
-            "model",
-            Accept::Tree(TreeKind::Model),
-            arity,
-            "The model and optionally an adapter for it, in any order.",
-        )
-        .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with log-probability columns.")
 }
 
 fn issues(params: &LogprobParams) -> Vec<ParamIssue> {
@@ -197,17 +190,17 @@ fn frame<'t>(trajectory: &Trajectory, text: &'t str) -> Result<(&'t str, &'t str
     }
     let prediction = trajectory.prediction.as_str();
     let end = text.rfind("</answer>").unwrap_or(text.len());
-    let stands_alone = |at: &usize| {
-        let before = text[..*at].chars().next_back();
-        let after = text[at + prediction.len()..].chars().next();
+    // From the end: the model may name its answer while it thinks.
+    for (at, _) in text[..end].rmatch_indices(prediction) {
+        let (before, after) = (&text[..at], &text[at + prediction.len()..]);
+        let beside = [before.chars().next_back(), after.chars().next()];
         // Not a part of a word, and not the name in a closing tag.
-        !prediction.is_empty()
-            && before != Some('/')
-            && ![before, after].into_iter().flatten().any(char::is_alphanumeric)
-    };
-    let at = text[..end].rmatch_indices(prediction).map(|(at, _)| at).find(stands_alone);
-    let at = at.ok_or("the last turn holds no answer whose place could be taken")?;
-    Ok((&text[..at], &text[at + prediction.len()..]))
+        let stands_alone = beside[0] != Some('/') && !beside.into_iter().flatten().any(char::is_alphanumeric);
+        if !prediction.is_empty() && stands_alone {
+            return Ok((before, after));
+        }
+    }
+    Err("the last turn holds no answer whose place could be taken".to_owned())
 }
 
 impl MapKernel for LogprobKernel {

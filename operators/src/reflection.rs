@@ -90,6 +90,7 @@ impl BlockingKernel for ReflectionParams {
         let all = Responses::read(self, &lexicon, inputs, context)?;
         context.check_cancelled()?;
         let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
+        // One unit for all checkpoints: figures in different units cannot be compared.
         let length = Length::of(&all.rows);
         let (checkpoints, together) = measure_groups(&all, length, self.score, &bootstrap);
         let report = Report {

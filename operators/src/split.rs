@@ -58,10 +58,7 @@ fn ports(params: &SplitParams) -> Ports {
 }
 
 fn issues(params: &SplitParams) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    for (name, size) in &params.parts {
-        issues.extend(check_part(name, *size));
-    }
+    let mut issues: Vec<ParamIssue> = params.parts.iter().filter_map(|(name, size)| check_part(name, *size)).collect();
     if params.parts.is_empty() {
         issues.push(ParamIssue::new("parts", "no part is named").with_help("write `parts: {train: 0.9, test: 0.1}`"));
     }
@@ -244,8 +241,20 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
             });
         }
     }
+    let rows = ids.len();
+    // Rows that name no document can go to any part.
+    if unnamed > 0 && unnamed == rows {
+        let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
+        let help = "documents are named by `document_id` (chunks, hits) or by `document_id` or `title` in `evidence` \
+                    (questions); fix the columns in `read`, or write `by: row`";
+        return Err(OperatorError::data(message).with_help(help));
+    }
     if unnamed > 0 {
-        log_unnamed(unnamed, ids.len(), context)?;
+        // A few questions without evidence are normal: unanswerable ones.
+        let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
+        context.progress().log(&format!(
+            "{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part"
+        ));
     }
     let (component_of_row, linked) = components.finish();
     let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
@@ -257,21 +266,6 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
         units[*component as usize].rows += 1;
     }
     Ok((units, component_of_row))
-}
-
-/// Reports rows that name no document: they can go to any part.
-fn log_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), OperatorError> {
-    if unnamed == rows {
-        let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
-        let help = "documents are named by `document_id` (chunks, hits) or by `document_id` or `title` in `evidence` \
-                    (questions); fix the columns in `read`, or write `by: row`";
-        return Err(OperatorError::data(message).with_help(help));
-    }
-    // A few questions without evidence are normal: unanswerable ones.
-    let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
-    let told = format!("{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part");
-    context.progress().log(&told);
-    Ok(())
 }
 
 /// Returns the documents that each row refers to: `d` plus an id, or `t` plus a title.

@@ -55,8 +55,17 @@ impl Comparison {
         number: usize,
     ) -> Result<Self, OperatorError> {
         let by = params.by();
+        let mut members_of = vec![(None, "all".to_owned(), matching.both.clone())];
+        for (column, key) in params.group_by.iter().enumerate() {
+            let mut members: BTreeMap<&Label, Vec<(usize, usize)>> = BTreeMap::new();
+            for pair in &matching.both {
+                members.entry(&base.questions[pair.0].groups[column]).or_default().push(*pair);
+            }
+            require_few_groups(members.len(), column, key)?;
+            members_of.extend(members.into_iter().map(|(label, pairs)| (Some(column), label.text.clone(), pairs)));
+        }
         let mut groups = Vec::new();
-        for (index, (column, label, questions)) in grouped(params, base, &matching)?.into_iter().enumerate() {
+        for (index, (column, label, questions)) in members_of.into_iter().enumerate() {
             // Two streams for each group that a node may have: one of resamples, one of signs.
             let stream = ((number * GROUPS * (params.group_by.len() + 1) + index) * 2) as u64;
             let flips = Flips { permutations: params.permutations, seed: bootstrap.seed, stream: stream + 1 };
@@ -68,11 +77,9 @@ impl Comparison {
                 deltas.push((id.as_str(), of_question.iter().map(|means| means.map(Means::delta)).collect()));
                 means.push(of_question);
             }
-            let mut figures = Vec::with_capacity(by.len());
-            for (metric, delta) in Clusters::new(by.len(), deltas).estimates(bootstrap, stream).into_iter().enumerate()
-            {
-                figures.push(Figure::of(&by[metric], metric, &means, delta, flips));
-            }
+            let estimates = Clusters::new(by.len(), deltas).estimates(bootstrap, stream).into_iter().enumerate();
+            let figures = estimates.map(|(metric, delta)| Figure::of(&by[metric], metric, &means, delta, flips));
+            let figures = figures.collect();
             groups.push(Group { column, label, figures });
         }
         Ok(Self { system: side.name.clone(), matching, groups })
@@ -87,27 +94,6 @@ impl Group {
             None => self.label.clone(),
         }
     }
-}
-
-type Questions = Vec<(usize, usize)>;
-
-fn grouped(
-    params: &CompareParams,
-    base: &Side,
-    matching: &Matching,
-) -> Result<Vec<(Option<usize>, String, Questions)>, OperatorError> {
-    let mut groups = vec![(None, "all".to_owned(), matching.both.clone())];
-    for (column, key) in params.group_by.iter().enumerate() {
-        let mut members: BTreeMap<&Label, Questions> = BTreeMap::new();
-        for pair in &matching.both {
-            members.entry(&base.questions[pair.0].groups[column]).or_default().push(*pair);
-        }
-        require_few_groups(members.len(), column, key)?;
-        for (label, pairs) in members {
-            groups.push((Some(column), label.text.clone(), pairs));
-        }
-    }
-    Ok(groups)
 }
 
 impl Figure {
@@ -134,6 +120,7 @@ impl Figure {
 
 /// Corrects the p-values of all questions together, and those of each column of `group_by` together.
 pub(super) fn corrected(comparisons: &mut [Comparison], columns: usize) {
+    // Each table of the report is one family of tests.
     for column in std::iter::once(None).chain((0..columns).map(Some)) {
         let (mut figures, mut values) = (Vec::new(), Vec::new());
         for group in comparisons.iter_mut().flat_map(|one| &mut one.groups) {

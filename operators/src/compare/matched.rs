@@ -35,13 +35,8 @@ impl Matching {
 
     /// Number of shared questions whose texts differ.
     pub(super) fn other_texts(&self, base: &Side, side: &Side) -> usize {
-        let mut differ = 0;
-        for (one, other) in &self.both {
-            if let (Some(one), Some(other)) = (base.questions[*one].text, side.questions[*other].text) {
-                differ += usize::from(one != other);
-            }
-        }
-        differ
+        let texts = self.both.iter().map(|(one, other)| (base.questions[*one].text, side.questions[*other].text));
+        texts.filter(|(one, other)| one.is_some() && other.is_some() && one != other).count()
     }
 
     pub(super) fn unmatched(&self) -> usize {

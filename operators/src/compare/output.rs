@@ -117,6 +117,7 @@ pub(super) fn write_questions(
         ];
         outputs.write(QUESTIONS, &RecordBatch::try_new(question_schema(), columns)?)?;
     }
+    // Later nodes may refer to the columns.
     if rows.is_empty() {
         outputs.write(QUESTIONS, &RecordBatch::new_empty(question_schema()))?;
     }

@@ -61,6 +61,7 @@ impl Page<'_> {
         out.extend(self.tables().iter().map(Table::html));
         for (number, comparison) in self.comparisons.iter().enumerate() {
             let metric = self.by.first().map_or("", |by| &by.key);
+            // What regressed first: a better mean may hide it.
             for (regressed, title, none) in
                 [(true, "What regressed", "No question regressed"), (false, "What improved", "No question improved")]
             {

@@ -72,12 +72,8 @@ pub(super) struct By {
 
 impl CompareParams {
     pub(super) fn by(&self) -> Vec<By> {
-        let mut by = Vec::with_capacity(self.by.len());
-        for text in &self.by {
-            let (key, higher) = directed(text).unwrap_or((text.trim(), true));
-            by.push(By { key: key.to_owned(), higher });
-        }
-        by
+        let keys = self.by.iter().map(|text| directed(text).unwrap_or((text.trim(), true)));
+        keys.map(|(key, higher)| By { key: key.to_owned(), higher }).collect()
     }
 
     pub(super) fn keys(&self) -> Vec<String> {

@@ -50,10 +50,9 @@ pub(super) fn read(
     comparisons: &[Comparison],
     context: &Context,
 ) -> Result<Vec<Shown>, OperatorError> {
-    let mut chosen = Vec::new();
-    for (number, (comparison, side)) in comparisons.iter().zip(sides).enumerate() {
-        chosen.extend(choose(params, base, side, comparison, number));
-    }
+    let systems = comparisons.iter().zip(sides).enumerate();
+    let chosen: Vec<Chosen> =
+        systems.flat_map(|(number, (comparison, side))| choose(params, base, side, comparison, number)).collect();
     let wanted: BTreeSet<Place> = chosen.iter().flat_map(|chosen| chosen.places).collect();
     let rows = rows(inputs, &wanted, context)?;
     let mut shown = Vec::with_capacity(chosen.len());
@@ -105,6 +104,7 @@ fn rows(inputs: &Inputs, wanted: &BTreeSet<Place>, context: &Context) -> Result<
             context.check_cancelled()?;
             let batch = batch?;
             let end = start + batch.num_rows() as u64;
+            // Only the rows to show are decoded; the tables may be large.
             for place in wanted.range(Place { input, row: start }..Place { input, row: end }) {
                 found.insert(*place, row(table.kind, &batch.slice((place.row - start) as usize, 1))?);
             }

@@ -115,15 +115,12 @@ impl Bound {
     }
 
     fn numbers(&self, batch: &RecordBatch, params: &CompareParams) -> Result<Vec<Float64Array>, OperatorError> {
-        let mut columns = Vec::new();
-        for (column, key) in self.by.values(batch)?.into_iter().zip(params.keys()) {
-            let Some(values) = numbers(&column)? else {
-                let message = format!("`by`: `{key}` is {}, not a number", column.data_type());
-                return Err(OperatorError::pipeline(message));
-            };
-            columns.push(values);
-        }
-        Ok(columns)
+        let columns = self.by.values(batch)?.into_iter().zip(params.keys()).map(|(column, key)| {
+            numbers(&column)?.ok_or_else(|| {
+                OperatorError::pipeline(format!("`by`: `{key}` is {}, not a number", column.data_type()))
+            })
+        });
+        columns.collect()
     }
 
     /// Returns the ids of the questions.

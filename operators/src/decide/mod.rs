@@ -167,8 +167,10 @@ fn planned(questions: &[Question], known: &Tables) -> Result<Vec<OperatorError>,
         let empty = RowsInput::from_batches(RecordKind::Table, SchemaRef::clone(schema), Vec::new());
         register(&session, port, &empty)?;
     }
+    // The columns of the rounds are known, whatever they will hold.
     register(&session, ROUNDS, &history(&[])?)?;
     let tables: Vec<String> = known.keys().cloned().collect();
+    // Nothing waits here: the tables are empty and in memory.
     futures::executor::block_on(async {
         name_outputs(&session, &tables).await?;
         let mut unfit = Vec::new();

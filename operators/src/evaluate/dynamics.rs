@@ -93,6 +93,7 @@ fn distribution<K: Ord>(rows: &[Scored], value: impl Fn(&Scored) -> K) -> ByOutc
 impl Dynamics {
     /// Computes the statistics of these rows.
     pub(crate) fn of(rows: &[Scored]) -> Self {
+        // An F1 of 1 falls into the last bin.
         let mut f1_histogram = [0; 10];
         for row in rows {
             f1_histogram[((row.scores.f1 * 10.0) as usize).min(9)] += 1;

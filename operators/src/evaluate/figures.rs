@@ -168,16 +168,13 @@ fn group_json(group: &Group) -> Value {
 }
 
 fn retrieval_json(retrieval: &RetrievalFigures) -> Value {
-    let mut groups = Vec::new();
-    for group in &retrieval.groups {
-        groups.push(json!({"group": group.name, "measures": measures_json(&group.measures)}));
-    }
+    let groups = retrieval.groups.iter();
     json!({
         "questions": retrieval.questions,
         "questions_without_evidence": retrieval.without_evidence,
         "questions_without_hits": retrieval.without_hits,
         "hits_of_unknown_questions": retrieval.strangers,
-        "groups": groups,
+        "groups": groups.map(|g| json!({"group": g.name, "measures": measures_json(&g.measures)})).collect::<Vec<_>>(),
         "recall_curve": retrieval.curve.iter().map(|point| point[0]).collect::<Vec<_>>(),
         "all_found_curve": retrieval.curve.iter().map(|point| point[1]).collect::<Vec<_>>(),
     })

@@ -76,11 +76,9 @@ pub(crate) struct Further<'a> {
 }
 
 fn names(further: Further<'_>) -> Vec<String> {
-    let mut names: Vec<String> = AnswerScores::NAMES.iter().chain(&FURTHER).map(|name| (*name).to_owned()).collect();
-    names.extend(family::names(further.families));
-    names.extend(verdicts::names(further.verdicts));
-    names.extend(own::names(further.own));
-    names
+    let known = AnswerScores::NAMES.iter().chain(&FURTHER).map(|name| (*name).to_owned());
+    let others = family::names(further.families).chain(verdicts::names(further.verdicts));
+    known.chain(others).chain(own::names(further.own)).collect()
 }
 
 /// Figures of the node that are no measures.
@@ -134,9 +132,7 @@ pub(crate) fn measure_groups(
         for row in rows {
             members.entry(&row.groups[index]).or_default().push(row);
         }
-        for (label, members) in members {
-            groups.push((Some(column.clone()), label.text.clone(), members));
-        }
+        groups.extend(members.into_iter().map(|(label, members)| (Some(column.clone()), label.text.clone(), members)));
     }
     let mut measured = Vec::with_capacity(groups.len());
     for (index, (column, label, members)) in groups.into_iter().enumerate() {
@@ -170,9 +166,7 @@ pub(crate) fn measure_questions(
         types.entry(kind).or_default().push(id);
     }
     let mut groups = vec![(None, "all", questions.iter().map(|(id, _)| *id).collect())];
-    for (kind, ids) in types {
-        groups.push((Some(QUESTION_TYPE.to_owned()), kind, ids));
-    }
+    groups.extend(types.into_iter().map(|(kind, ids)| (Some(QUESTION_TYPE.to_owned()), kind, ids)));
     let mut measured = Vec::with_capacity(groups.len());
     for (index, (column, label, ids)) in groups.into_iter().enumerate() {
         let (rows, label) = (ids.len(), label.to_owned());
@@ -189,6 +183,7 @@ fn measure_baselines<'a>(
     bootstrap: &Bootstrap,
     stream: u64,
 ) -> Vec<Vec<Measure>> {
+    // Questions without golden answers have no baseline.
     let known: Vec<_> = questions.filter_map(|id| Some((id.as_str(), baselines.scores.get(id)?))).collect();
     let mut measured = Vec::with_capacity(BASELINES.len());
     for which in 0..BASELINES.len() {
@@ -207,10 +202,7 @@ fn measure_passes(members: &[&Scored], pass_at: &[u32], bootstrap: &Bootstrap, s
         *entry = (entry.0 + 1, entry.1 + usize::from(row.success));
     }
     let ks = if pass_at.is_empty() { doublings(questions.values().map(|(n, _)| *n).max()) } else { pass_at.to_vec() };
-    let mut rows = Vec::with_capacity(questions.len());
-    for (id, (samples, successes)) in questions {
-        rows.push((id, ks.iter().map(|k| pass_at_k(samples, successes, *k as usize)).collect()));
-    }
+    let rows = questions.iter().map(|(id, (n, c))| (*id, ks.iter().map(|k| pass_at_k(*n, *c, *k as usize)).collect()));
     Clusters::new(ks.len(), rows).measures(ks.iter().map(|k| format!("pass@{k}")), bootstrap, stream)
 }
 

@@ -200,16 +200,15 @@ impl<'a> Own<'a> {
             scored.groups = groups.iter().map(|labels| labels[row].clone()).collect();
             scored.own = values.iter().map(|values| finite(values, row)).collect();
         }
-        let mut further = Vec::new();
-        for (index, field) in further_fields(&trajectories.schema()) {
-            further.push((field, Arc::clone(trajectories.column(index))));
-        }
-        let mut own: Vec<(Field, ArrayRef)> = Vec::new();
-        for ((name, ..), values) in self.measures.iter().zip(values) {
-            own.push((Field::new(*name, DataType::Float64, true), Arc::new(values)));
-        }
+        let further = further_fields(&trajectories.schema()).into_iter();
+        let further = further.map(|(index, field)| (field, Arc::clone(trajectories.column(index)))).collect();
+        let own = self
+            .measures
+            .iter()
+            .zip(values)
+            .map(|((name, ..), values)| (Field::new(*name, DataType::Float64, true), Arc::new(values) as ArrayRef));
         // A measure replaces a column of the trajectories of the same name.
-        with_columns(&with_columns(&scores, further)?, own)
+        with_columns(&with_columns(&scores, further)?, own.collect())
     }
 
     fn values(&self, batch: &RecordBatch) -> Result<Vec<Float64Array>, OperatorError> {
@@ -234,25 +233,15 @@ impl<'a> Own<'a> {
 
 /// Names of the means and shares.
 pub(crate) fn names(measures: &OwnMeasures) -> Vec<String> {
-    let mut names = Vec::new();
-    for (name, measure) in measures {
-        if !matches!(measure, OwnMeasure::Quantile(_)) {
-            names.push(name.clone());
-        }
-    }
-    names
+    let means = measures.iter().filter(|(_, measure)| !matches!(measure, OwnMeasure::Quantile(_)));
+    means.map(|(name, _)| name.clone()).collect()
 }
 
 /// Values of a row, in the order of [`names`].
 pub(crate) fn values(row: &Scored, measures: &OwnMeasures) -> Vec<Option<f64>> {
-    let mut values = Vec::with_capacity(row.own.len());
-    for (measure, value) in measures.values().zip(&row.own) {
-        // A quantile is no mean of the rows' values.
-        if !matches!(measure, OwnMeasure::Quantile(_)) {
-            values.push(*value);
-        }
-    }
-    values
+    // A quantile is no mean of the rows' values.
+    let means = measures.values().zip(&row.own).filter(|(measure, _)| !matches!(measure, OwnMeasure::Quantile(_)));
+    means.map(|(_, value)| *value).collect()
 }
 
 /// Quantiles with intervals over questions. `rows` are sorted by question.

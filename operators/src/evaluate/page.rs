@@ -164,6 +164,7 @@ fn group_plot(column: &str, groups: &[Group]) -> String {
 
 fn histogram_plot(evaluation: &Evaluation) -> String {
     let bins = evaluation.dynamics.f1_histogram;
+    // The last bin includes its upper end.
     let mut categories: Vec<String> = (0..9).map(|bin| format!(".{bin}–.{}", bin + 1)).collect();
     categories.push(".9–1".to_owned());
     Plot {
@@ -204,15 +205,13 @@ fn token_plot(evaluation: &Evaluation) -> String {
         ("prompt, all", &dynamics.all_tokens.prompt),
         ("answer, all", &dynamics.all_tokens.completion),
     ];
-    let mut series = Vec::new();
-    for (outcome, (name, class)) in OUTCOMES.iter().enumerate() {
-        series.push(Series::plain(name, class, parts.iter().map(|(_, spread)| spread.parts()[outcome].mean)));
-    }
-    series.retain(|series| !series.is_empty());
+    let outcomes = OUTCOMES.iter().enumerate().map(|(outcome, (name, class))| {
+        Series::plain(name, class, parts.iter().map(|(_, spread)| spread.parts()[outcome].mean))
+    });
     Plot {
         title: "Tokens (mean), last turn and all turns".into(),
         categories: parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        series,
+        series: outcomes.filter(|series| !series.is_empty()).collect(),
         unit: Unit::Count,
         x_title: "tokens".into(),
     }
@@ -243,6 +242,7 @@ fn conversations(evaluation: &Evaluation) -> String {
         if out.is_empty() {
             out.push_str("<h2>Sample trajectories</h2>");
         }
+        // Trajectories come shelf by shelf: a heading for the first of each.
         if shown.why != shelf {
             shelf = shown.why;
             write!(out, "<h3>{}</h3>", escape(shelf)).ok();

@@ -48,9 +48,14 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     if evaluation.has_trajectories {
         tables.push(dataset(evaluation));
     }
+    // All trajectories may lack golden answers; then there are no figures of conversations.
     let any_trajectory = evaluation.dynamics.total.all > 0;
     if any_trajectory {
-        tables.push(performance(evaluation));
+        let mut table = Table::new("Performance Metrics", &["Mean ± std", "All", "Success", "Failure"]);
+        for (title, spread) in METRIC_TITLES.iter().zip(&evaluation.dynamics.metrics) {
+            table.row(spread_row(title, spread, 3));
+        }
+        tables.push(table);
     }
     if evaluation.has_answers() {
         for (column, groups) in evaluation.groupings() {
@@ -120,14 +125,6 @@ fn dataset(evaluation: &Evaluation) -> Table {
     table.row(["Questions".into(), evaluation.questions().to_string(), String::new()]);
     let failed = format!("Failed {}, not scored", failing(evaluation));
     table.row([failed, evaluation.failed().to_string(), String::new()]);
-    table
-}
-
-fn performance(evaluation: &Evaluation) -> Table {
-    let mut table = Table::new("Performance Metrics", &["Mean ± std", "All", "Success", "Failure"]);
-    for (title, spread) in METRIC_TITLES.iter().zip(&evaluation.dynamics.metrics) {
-        table.row(spread_row(title, spread, 3));
-    }
     table
 }
 

@@ -56,28 +56,19 @@ pub(super) fn require(rows: &[Scored], columns: &[String]) -> Result<(), Operato
 
 /// Number of rows without a verdict, for each column.
 pub(super) fn absent(rows: &[Scored], columns: &[String]) -> Vec<(String, usize)> {
-    let mut counts = Vec::with_capacity(columns.len());
-    for (index, name) in columns.iter().enumerate() {
-        counts.push((name.clone(), rows.iter().filter(|row| row.verdicts[index].is_none()).count()));
-    }
-    counts
+    let columns = columns.iter().enumerate();
+    columns.map(|(i, name)| (name.clone(), rows.iter().filter(|row| row.verdicts[i].is_none()).count())).collect()
 }
 
 fn pairs(count: usize) -> Vec<(usize, usize)> {
-    let mut pairs = Vec::new();
-    for one in 0..count {
-        pairs.extend((one + 1..count).map(|other| (one, other)));
-    }
-    pairs
+    (0..count).flat_map(|one| (one + 1..count).map(move |other| (one, other))).collect()
 }
 
 /// Names of the means: the share of right answers in each column, and the share of equal verdicts in every two.
 pub(super) fn names(columns: &[String]) -> Vec<String> {
-    let mut names: Vec<String> = columns.iter().map(|name| format!("verdict/{name}")).collect();
-    for (one, other) in pairs(columns.len()) {
-        names.push(format!("agreement/{}/{}", columns[one], columns[other]));
-    }
-    names
+    let pairs = pairs(columns.len()).into_iter();
+    let agreements = pairs.map(|(one, other)| format!("agreement/{}/{}", columns[one], columns[other]));
+    columns.iter().map(|name| format!("verdict/{name}")).chain(agreements).collect()
 }
 
 /// Values of a row, in the order of [`names`].

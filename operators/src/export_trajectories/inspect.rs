@@ -75,10 +75,8 @@ fn scores(trajectory: &Trajectory) -> Option<AnswerScores> {
 
 /// Builds the sample.
 pub(super) fn sample(trajectory: &Trajectory) -> Value {
-    let mut messages = Vec::with_capacity(trajectory.messages.len());
-    for (index, said) in trajectory.messages.iter().enumerate() {
-        messages.push(message(said, &trajectory.messages[..index]));
-    }
+    let messages = trajectory.messages.iter().enumerate().map(|(at, said)| message(said, &trajectory.messages[..at]));
+    let messages: Vec<Value> = messages.collect();
     let mut scored = Value::Null;
     if let Some(scores) = scores(trajectory) {
         let [em, f1] = [scores.em, scores.f1].map(|value| json!({"value": value, "answer": trajectory.prediction}));
@@ -87,6 +85,10 @@ pub(super) fn sample(trajectory: &Trajectory) -> Value {
     let (input, output) = (trajectory.prompt_tokens, trajectory.completion_tokens);
     let usage = json!({"input_tokens": input, "output_tokens": output, "total_tokens": input.saturating_add(output)});
     let model = trajectory.model.as_deref().unwrap_or("unknown");
+    let mut said = trajectory.messages.iter().zip(&messages).rev();
+    let last = said.find(|(said, _)| said.is_model());
+    let choices: Vec<Value> =
+        last.iter().map(|(said, message)| json!({"message": message, "stop_reason": stop_reason(said)})).collect();
     let definitions = tools(trajectory);
     let mut metadata = rest(trajectory, definitions.clone().map(definitions_of_chat));
     metadata.insert("tools".to_owned(), json!(definitions));
@@ -95,18 +97,12 @@ pub(super) fn sample(trajectory: &Trajectory) -> Value {
         ("epoch", json!(trajectory.sample_index + 1)),
         ("input", json!(trajectory.question)),
         ("target", json!(trajectory.golden_answers)),
-        ("output", last_output(trajectory, &messages, model)),
+        ("output", json!({"model": model, "choices": choices, "completion": trajectory.answer})),
         ("messages", Value::Array(messages)),
         ("scores", scored),
         ("metadata", Value::Object(metadata)),
         ("model_usage", json!({model: usage})),
     ])
-}
-
-fn last_output(trajectory: &Trajectory, messages: &[Value], model: &str) -> Value {
-    let last = trajectory.messages.iter().zip(messages).rev().find(|(said, _)| said.is_model());
-    let choice = last.map(|(said, message)| json!({"message": message, "stop_reason": stop_reason(said)}));
-    json!({"model": model, "choices": choice.into_iter().collect::<Vec<_>>(), "completion": trajectory.answer})
 }
 
 /// Inspect's name of a finish reason.

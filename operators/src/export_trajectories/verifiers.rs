@@ -8,7 +8,7 @@ use searchmill_data::source::layout::definitions_of_chat;
 use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
 use serde_json::{Map, Value, json};
 
-use super::parts::{answered, answers_nothing, filled, kept, rest, tool, tools};
+use super::parts::{answered, answers_nothing, filled, lost, rest, tool, tools};
 use crate::reward::Rewarded;
 
 /// Builds the episode.
@@ -17,8 +17,9 @@ pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewarded>, env: 
     let nodes: Vec<Value> = (0..messages.len()).map(|place| node(place, messages)).collect();
     let calls: Vec<Value> = (0..messages.len()).filter_map(|place| call(place, trajectory)).collect();
     let definitions: Option<Vec<_>> = tools(trajectory).map(|tools| tools.iter().map(tool).collect());
+    // What a reader makes of the definitions decides whether their text must be stored too.
     let mut info = rest(trajectory, definitions.clone().map(definitions_of_chat));
-    info.insert("messages".to_owned(), kept(messages));
+    info.insert("messages".to_owned(), lost(messages));
     let mut scores = Map::new();
     for (name, value) in rewards.iter().flat_map(|rewards| &rewards.parts) {
         scores.insert(name.clone(), json!({"score": value, "weight": 1.0}));

@@ -52,7 +52,11 @@ impl Scale {
             _ => (1.0, ""),
         };
         let (value, step) = (value / unit, self.step / unit);
-        let decimals = (0..9).find(|decimals| is_whole(step * 10_f64.powi(*decimals))).unwrap_or(9) as usize;
+        let decimals = (0..9).find(|decimals| {
+            let shifted = step * 10_f64.powi(*decimals);
+            (shifted - shifted.round()).abs() < 1e-6 * shifted.abs().max(1.0)
+        });
+        let decimals = decimals.unwrap_or(9) as usize;
         // No minus before a zero.
         let value = if value.abs() < step / 1e6 { 0.0 } else { value };
         if value == 0.0 { "0".to_owned() } else { format!("{value:.decimals$}{letter}") }
@@ -66,10 +70,6 @@ pub(super) fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> 
         (low, high) = (low.min(value), high.max(value));
     }
     if low > high { None } else { Some((low, high)) }
-}
-
-fn is_whole(value: f64) -> bool {
-    (value - value.round()).abs() < 1e-6 * value.abs().max(1.0)
 }
 
 /// Returns the next of 1, 2, 2.5 and 5 times a power of ten.

@@ -186,6 +186,7 @@ impl Data {
             let drawn = raw.len();
             raw.extend((0..batch.num_rows()).filter_map(|row| columns.row(row)));
             undrawn += (batch.num_rows() - (raw.len() - drawn)) as u64;
+            // After each batch, so that a large table fails before it fills the memory.
             limit("", "rows", raw.len(), POINTS, "average them with `sql`, or draw some of them with `sample`")?;
         }
         let data = Self::placed(raw, &empty, undrawn)?;

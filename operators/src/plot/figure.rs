@@ -17,6 +17,7 @@ const TURN: f64 = -35.0;
 /// Draws the rows.
 pub(super) fn draw(params: &PlotParams, data: &Data) -> String {
     let mut canvas = Canvas::default();
+    // Two or four panels stand in pairs, so that none is left alone in a row.
     let columns = match data.facets.len() {
         1 => 1,
         2 | 4 => 2,
@@ -28,6 +29,7 @@ pub(super) fn draw(params: &PlotParams, data: &Data) -> String {
         canvas.text(EDGE, top + LINE, "kh", &shorten(&params.title, (width / 9.0) as usize));
         top += LINE * 1.8;
     }
+    // Axes without points would show numbers that nobody has measured.
     if data.points.is_empty() {
         canvas.text(width / 2.0, top + 100.0, "ks km", "No rows to draw");
         return canvas.finish(width, top + 200.0, &params.title);
@@ -125,7 +127,10 @@ impl Axes {
         // The last number of the axis is wider than the edge.
         let over = if matches!(self.x, Axis::Numbers(_)) { (self.x.widest() / 2.0 - EDGE).max(0.0) } else { 0.0 };
         let width = (area.width - over - gap * (columns - 1) as f64) / columns as f64 - left;
-        let turned = self.is_turned(width);
+        let turned = match &self.x {
+            Axis::Texts(texts) => self.x.widest() + 6.0 > width / texts.len().max(1) as f64,
+            Axis::Numbers(_) => false,
+        };
         let below = if turned { self.x.widest() * 0.58 + 14.0 } else { LINE + 4.0 };
         let titled = if params.facet.is_some() { LINE * 1.2 } else { 0.0 };
         let height = match (&self.y, columns) {
@@ -148,11 +153,6 @@ impl Axes {
             top += titled + height + below + if params.facet.is_some() { 10.0 } else { 4.0 };
         }
         top
-    }
-
-    fn is_turned(&self, width: f64) -> bool {
-        let Axis::Texts(texts) = &self.x else { return false };
-        self.x.widest() + 6.0 > width / texts.len().max(1) as f64
     }
 
     fn panel(&self, canvas: &mut Canvas, params: &PlotParams, data: &Data, panel: Area, facet: usize) {

@@ -50,6 +50,7 @@ pub(super) fn cells(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
             Area { left: x - width / 2.0 + 0.5, top: y - height / 2.0 + 0.5, width: width - 1.0, height: height - 1.0 };
         let tooltip = format!("{}, {}: {shown}", data.x.text(point.x), data.y.text(point.y));
         canvas.rect(area, &format!(r#"fill="{colour}""#), &tooltip);
+        // Without room, the tooltip has the number.
         if text_width(&shown) + 4.0 < width && height > 14.0 {
             let class = if is_dark { "km light" } else { "km dark" };
             canvas.text(x, y + 4.0, class, &shown);

@@ -61,25 +61,17 @@ pub(crate) struct PlotParams {
 impl PlotParams {
     /// The params that name columns, with their names.
     pub(super) fn keys(&self) -> Vec<(&'static str, &str)> {
-        let optional = [
-            ("series", &self.series),
-            ("low", &self.low),
-            ("high", &self.high),
-            ("value", &self.value),
-            ("facet", &self.facet),
-        ];
         let mut keys = vec![("x", self.x.as_str()), ("y", self.y.as_str())];
-        for (name, key) in optional {
-            keys.extend(key.as_deref().map(|key| (name, key)));
-        }
+        keys.extend(self.series.iter().map(|key| ("series", key.as_str())));
+        keys.extend(self.low.iter().map(|key| ("low", key.as_str())));
+        keys.extend(self.high.iter().map(|key| ("high", key.as_str())));
+        keys.extend(self.value.iter().map(|key| ("value", key.as_str())));
+        keys.extend(self.facet.iter().map(|key| ("facet", key.as_str())));
         keys
     }
 
     pub(super) fn issues(&self) -> Vec<ParamIssue> {
-        let mut issues = Vec::new();
-        for (name, key) in self.keys() {
-            issues.extend(check_key(name, key));
-        }
+        let mut issues: Vec<_> = self.keys().into_iter().filter_map(|(name, key)| check_key(name, key)).collect();
         let is_map = self.kind == Kind::Heatmap;
         if is_map && self.value.is_none() {
             issues.push(ParamIssue::new("value", "a heat map needs the number that its cells show"));
@@ -103,11 +95,7 @@ impl PlotParams {
 
     pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
         let Some(schema) = tables.get(ROWS) else { return Vec::new() };
-        let mut issues = Vec::new();
-        for (name, key) in self.keys() {
-            issues.extend(unknown_key(schema, name, key));
-        }
-        issues
+        self.keys().into_iter().filter_map(|(name, key)| unknown_key(schema, name, key)).collect()
     }
 
     pub(super) fn x_title(&self) -> &str {

@@ -49,37 +49,31 @@ impl Responses {
                 tables.push(rows);
             }
         }
-        require_names(params, tables.len())?;
+        let (names, inputs) = (params.checkpoints.len(), tables.len());
+        if names != 0 && names != inputs {
+            let message = format!("`checkpoints` names {names} inputs, but {inputs} are connected to `{TRAJECTORIES}`");
+            return Err(OperatorError::pipeline(message).with_help("write one entry for each input, in their order"));
+        }
         let whole = tables.iter().map(|table| table.rows).sum();
         for (index, table) in tables.into_iter().enumerate() {
             let mut keys = Keys::new(params, index, table)?;
             for batch in table.batches() {
                 context.check_cancelled()?;
-                all.add(&batch?, &mut keys, params, lexicon)?;
+                let batch = batch?;
+                let (names, datasets) = (keys.checkpoint.values(&batch)?, keys.dataset.values(&batch)?);
+                let steps = keys.step.values(&batch)?;
+                let rows = from_batch::<Trajectory>(&batch)?.into_par_iter();
+                let responses: Vec<Response> = rows.map(|row| Response::of(row, lexicon, params.score)).collect();
+                for (((response, name), step), dataset) in responses.into_iter().zip(names).zip(steps).zip(datasets) {
+                    let checkpoint = all.checkpoint(name, number(&step)?)?;
+                    let dataset = all.datasets.insert_full(dataset).0;
+                    all.rows.push(Row { checkpoint, dataset, response });
+                }
                 context.progress().set(all.rows.len() as u64, whole, "trajectories");
             }
         }
         all.sort_by_step();
         Ok(all)
-    }
-
-    fn add(
-        &mut self,
-        batch: &RecordBatch,
-        keys: &mut Keys,
-        params: &ReflectionParams,
-        lexicon: &Lexicon,
-    ) -> Result<(), OperatorError> {
-        let (names, datasets) = (keys.checkpoint.values(batch)?, keys.dataset.values(batch)?);
-        let steps = keys.step.values(batch)?;
-        let rows = from_batch::<Trajectory>(batch)?.into_par_iter();
-        let responses: Vec<Response> = rows.map(|row| Response::of(row, lexicon, params.score)).collect();
-        for (((response, name), step), dataset) in responses.into_iter().zip(names).zip(steps).zip(datasets) {
-            let checkpoint = self.checkpoint(name, number(&step)?)?;
-            let dataset = self.datasets.insert_full(dataset).0;
-            self.rows.push(Row { checkpoint, dataset, response });
-        }
-        Ok(())
     }
 
     /// Returns the place of a checkpoint; an error if it has two steps.
@@ -95,6 +89,7 @@ impl Responses {
     }
 
     fn sort_by_step(&mut self) {
+        // One checkpoint without a step leaves all in the order of their rows.
         let Some(steps) = self.checkpoints.values().copied().collect::<Option<Vec<f64>>>() else { return };
         let mut order: Vec<usize> = (0..steps.len()).collect();
         order.sort_by(|a, b| steps[*a].total_cmp(&steps[*b]));
@@ -108,15 +103,6 @@ impl Responses {
         // Stable as the sort above: checkpoints with the same step keep their order in both.
         self.checkpoints.sort_by(|_, a, _, b| a.unwrap_or_default().total_cmp(&b.unwrap_or_default()));
     }
-}
-
-fn require_names(params: &ReflectionParams, inputs: usize) -> Result<(), OperatorError> {
-    let names = params.checkpoints.len();
-    if names == 0 || names == inputs {
-        return Ok(());
-    }
-    let message = format!("`checkpoints` names {names} inputs, but {inputs} are connected to `{TRAJECTORIES}`");
-    Err(OperatorError::pipeline(message).with_help("write one entry for each input, in their order"))
 }
 
 /// Reads a step, as [`Values`] writes it.

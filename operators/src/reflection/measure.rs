@@ -111,14 +111,12 @@ impl Questions {
             let (dataset, cells) = &self.units[place];
             add(&mut sums[*dataset], cells);
         }
-        let mut figures = Vec::with_capacity(WIDTH);
-        for column in 0..WIDTH {
+        let figures = (0..WIDTH).map(|column| {
             let known = sums.iter().map(|cells| cells[column]).filter(|(_, weight)| *weight > 0.0);
             let known: Vec<f64> = known.map(|(sum, weight)| sum / weight).collect();
-            let mean = known.iter().sum::<f64>() / known.len() as f64;
-            figures.push(if known.is_empty() { None } else { Some(mean) });
-        }
-        figures
+            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+        });
+        figures.collect()
     }
 
     fn measures(&self, names: &[String; WIDTH], bootstrap: &Bootstrap, stream: u64) -> Vec<Measure> {

@@ -50,13 +50,10 @@ impl Report<'_> {
 
     /// Returns the content of `report.json`.
     pub(crate) fn json(&self) -> Value {
-        let (mut checkpoints, mut phrases) = (Vec::new(), Vec::new());
-        for Group { name, step, measures } in &self.checkpoints {
-            checkpoints.push(json!({"name": name, "step": step, "measures": measures_json(measures)}));
-        }
-        for (text, count) in &self.phrases {
-            phrases.push(json!({"text": text, "responses": count}));
-        }
+        let checkpoints = self.checkpoints.iter().map(
+            |Group { name, step, measures }| json!({"name": name, "step": step, "measures": measures_json(measures)}),
+        );
+        let phrases = self.phrases.iter().map(|(text, count)| json!({"text": text, "responses": count}));
         json!({
             "title": self.params.title,
             "lexicon": {"digest": self.lexicon, "expressions": self.params.expressions()},
@@ -67,10 +64,10 @@ impl Report<'_> {
             "seed": self.seed,
             "responses": self.responses,
             "responses_without_golden_answers": self.unscored,
-            "checkpoints": checkpoints,
+            "checkpoints": checkpoints.collect::<Vec<_>>(),
             "all": measures_json(&self.all.measures),
             "correlations": measures_json(&self.correlations),
-            "phrases": phrases,
+            "phrases": phrases.collect::<Vec<_>>(),
         })
     }
 
@@ -88,7 +85,16 @@ impl Report<'_> {
         let mut out = html::cards(&self.cards());
         out += &list(&self.notes());
         if !self.checkpoints.is_empty() {
-            let plots = [self.trend(), self.density(), self.matched()];
+            let [rpr, density, _, score, _, _, with, without, _] = self.names();
+            let trend = vec![self.series(&rpr, "Reflection ratio", "c1"), self.series(&score, &score, "c4")];
+            let phrases = format!("Phrases per 1,000 {}", self.length.name());
+            let mut kinds = vec![self.series(&with, "Reflective", "c1"), self.series(&without, "Unreflective", "c2")];
+            kinds.retain(|series| !series.is_empty());
+            let plots = [
+                self.plot("Reflection ratio and score by checkpoint", trend, Unit::Score).lines(),
+                self.plot(&phrases, vec![self.series(&density, &phrases, "c1")], Unit::Number).bars(),
+                self.plot("Score of responses to the same questions", kinds, Unit::Score).bars(),
+            ];
             out += &format!("<div class=\"plots\">{}</div>", plots.concat());
         }
         out += "<h2>Tables</h2><div class=\"tables\">";
@@ -144,25 +150,6 @@ impl Report<'_> {
     fn series(&self, name: &str, title: &str, class: &'static str) -> Series {
         let values = self.checkpoints.iter().map(|group| group.measure(name)).collect();
         Series { name: title.to_owned(), class, values }
-    }
-
-    fn trend(&self) -> String {
-        let [rpr, _, _, score, ..] = self.names();
-        let series = vec![self.series(&rpr, "Reflection ratio", "c1"), self.series(&score, &score, "c4")];
-        self.plot("Reflection ratio and score by checkpoint", series, Unit::Score).lines()
-    }
-
-    fn density(&self) -> String {
-        let [_, density, ..] = self.names();
-        let title = format!("Phrases per 1,000 {}", self.length.name());
-        self.plot(&title, vec![self.series(&density, &title, "c1")], Unit::Number).bars()
-    }
-
-    fn matched(&self) -> String {
-        let [_, _, _, _, _, _, with, without, _] = self.names();
-        let mut series = vec![self.series(&with, "Reflective", "c1"), self.series(&without, "Unreflective", "c2")];
-        series.retain(|series| !series.is_empty());
-        self.plot("Score of responses to the same questions", series, Unit::Score).bars()
     }
 
     fn plot(&self, title: &str, series: Vec<Series>, unit: Unit) -> Plot {

@@ -56,12 +56,11 @@ pub(crate) fn extra(
 
 fn extra_indices(from: &Schema, kind: RecordKind, taken: &Schema) -> Vec<usize> {
     let own = kind.schema();
-    let mut indices = Vec::new();
-    for (index, field) in from.fields().iter().enumerate() {
-        if own.column_with_name(field.name()).is_none() && taken.column_with_name(field.name()).is_none() {
-            indices.push(index);
-        }
-    }
+    let mut indices: Vec<usize> = (0..from.fields().len()).collect();
+    indices.retain(|index| {
+        let name = from.field(*index).name();
+        own.column_with_name(name).is_none() && taken.column_with_name(name).is_none()
+    });
     indices
 }
 
@@ -91,6 +90,7 @@ pub(crate) fn carried_fields(new: &Schema, from: &Schema, kind: RecordKind) -> A
 /// Fails as [`conform`] does.
 pub(crate) fn conformed(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
     let own = conform(kind, batch)?;
+    // A table has no columns of its own: all of them are the others.
     if kind == RecordKind::Table {
         return Ok(own);
     }
@@ -106,11 +106,9 @@ pub(crate) fn conformed(kind: RecordKind, batch: &RecordBatch) -> Result<RecordB
 
 /// Returns the rows with the columns of `new`, which has as many rows, at the end.
 pub(crate) fn with_all(batch: &RecordBatch, new: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    let mut columns = Vec::new();
-    for (field, column) in new.schema().fields().iter().zip(new.columns()) {
-        columns.push((field.as_ref().clone(), Arc::clone(column)));
-    }
-    with_columns(batch, columns)
+    let fields = new.schema();
+    let fields = fields.fields().iter().map(|field| field.as_ref().clone());
+    with_columns(batch, fields.zip(new.columns().iter().cloned()).collect())
 }
 
 /// Returns the column `id` if it is text.

@@ -44,19 +44,16 @@ pub(crate) fn named(measures: &[Measure], name: &str) -> Option<Estimate> {
 
 /// Converts the measures of a group to rows.
 pub(crate) fn metric_rows(group: &str, measures: &[Measure]) -> Vec<Metric> {
-    let mut rows = Vec::with_capacity(measures.len());
-    for (name, estimate) in measures {
-        rows.push(Metric {
-            id: format!("{group}/{name}"),
-            name: name.clone(),
-            group: group.to_owned(),
-            value: estimate.value,
-            low: estimate.low,
-            high: estimate.high,
-            count: estimate.count as i64,
-        });
-    }
-    rows
+    let rows = measures.iter().map(|(name, estimate)| Metric {
+        id: format!("{group}/{name}"),
+        name: name.clone(),
+        group: group.to_owned(),
+        value: estimate.value,
+        low: estimate.low,
+        high: estimate.high,
+        count: estimate.count as i64,
+    });
+    rows.collect()
 }
 
 /// Converts measures to a JSON object.
@@ -90,6 +87,7 @@ impl Clusters {
         let mut clusters = Self { width, cells: Vec::new() };
         let mut last = None;
         for (question, measures) in rows {
+            // Rows are sorted by question: another name begins the next cluster.
             if last != Some(question) {
                 clusters.cells.resize(clusters.cells.len() + width, (0.0, 0.0));
                 last = Some(question);
@@ -170,6 +168,7 @@ pub(crate) fn intervals(
     let tail = (1.0 - bootstrap.confidence) / 2.0;
     let mut ends = Vec::with_capacity(width);
     for column in 0..width {
+        // A resample may lack the figure, for example if none of its questions has it.
         let mut values: Vec<f64> = drawn.iter().filter_map(|figures| *figures.get(column)?).collect();
         values.sort_unstable_by(f64::total_cmp);
         ends.push((quantile(&values, tail), quantile(&values, 1.0 - tail)));
@@ -207,6 +206,7 @@ pub(crate) fn pass_at_k(samples: usize, successes: usize, k: usize) -> Option<f6
     if failures < k {
         return Some(1.0);
     }
+    // A product of ratios: the binomial coefficients themselves overflow.
     let all_fail: f64 = (failures + 1..=samples).map(|i| 1.0 - k as f64 / i as f64).product();
     Some(1.0 - all_fail)
 }

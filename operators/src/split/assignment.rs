@@ -69,15 +69,12 @@ pub(super) fn by_position(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usiz
 /// Shares of the rows left after the row counts; `rest` has what the other shares leave.
 fn shares(sizes: &[PartSize]) -> Vec<f64> {
     let sum: f64 = sizes.iter().filter_map(|size| share_of(*size)).sum();
-    let mut shares = Vec::with_capacity(sizes.len());
-    for size in sizes {
-        shares.push(match size {
-            PartSize::Rows(_) => 0.0,
-            PartSize::Share(share) => *share,
-            PartSize::Rest(_) => 1.0 - sum,
-        });
-    }
-    shares
+    let shares = sizes.iter().map(|size| match size {
+        PartSize::Rows(_) => 0.0,
+        PartSize::Share(share) => *share,
+        PartSize::Rest(_) => 1.0 - sum,
+    });
+    shares.collect()
 }
 
 /// Assigns each unit to the part that lacks the most rows: largest units first, unlinked rows last, ties by rank. If
@@ -101,14 +98,10 @@ pub(super) fn balanced(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usize>>
 /// Rows that each part should have; last the extra part, if all sizes are row counts.
 fn targets(units: &[Unit], sizes: &[PartSize]) -> Vec<f64> {
     let total: u64 = units.iter().map(|unit| unit.rows).sum();
-    let mut counts = Vec::with_capacity(sizes.len());
-    for size in sizes {
-        counts.push(if let PartSize::Rows(rows) = size { *rows } else { 0 });
-    }
-    let left = total.saturating_sub(counts.iter().sum()) as f64;
+    let counts = sizes.iter().map(|size| if let PartSize::Rows(rows) = size { *rows } else { 0 });
+    let left = total.saturating_sub(counts.clone().sum()) as f64;
     let shares = shares(sizes);
-    let mut targets: Vec<f64> =
-        counts.into_iter().zip(&shares).map(|(count, share)| count as f64 + share * left).collect();
+    let mut targets: Vec<f64> = counts.zip(&shares).map(|(count, share)| count as f64 + share * left).collect();
     if shares.iter().all(|share| *share <= 0.0) {
         targets.push(left);
     }

@@ -193,6 +193,7 @@ impl MapKernel for Converter {
             }
         }
         let mut rows = to_batch(&examples)?;
+        // Only formats that render a text have spans.
         if loss.iter().any(Option::is_some) {
             rows = with_spans(&rows, "loss_spans", &loss)?;
             rows = with_spans(&rows, "content_spans", &content)?;

@@ -43,11 +43,8 @@ pub(crate) fn check_key(path: &str, text: &str) -> Option<ParamIssue> {
 
 /// Returns an issue for each invalid key of the list `path`.
 pub(crate) fn check_keys(path: &str, keys: &[String]) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    for (index, key) in keys.iter().enumerate() {
-        issues.extend(check_key(&format!("{path}.{index}"), key));
-    }
-    issues
+    let keys = keys.iter().enumerate();
+    keys.filter_map(|(index, key)| check_key(&format!("{path}.{index}"), key)).collect()
 }
 
 /// Returns an issue if `text` is not a single read-only SQL query.

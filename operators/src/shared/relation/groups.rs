@@ -41,14 +41,9 @@ impl Keys {
 
 /// Returns an issue for each key of the list `path` that does not fit these columns.
 pub(crate) fn unknown_keys(schema: &SchemaRef, path: &str, keys: &[impl AsRef<str>]) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    for (index, key) in keys.iter().enumerate() {
-        // Each alone, so that every wrong key has its issue.
-        if let Err(error) = Keys::new(schema, &format!("{path}.{index}"), std::slice::from_ref(key)) {
-            issues.push(ParamIssue::from(error));
-        }
-    }
-    issues
+    // Each alone, so that every wrong key has its issue.
+    let bound = keys.chunks(1).enumerate().map(|(index, key)| Keys::new(schema, &format!("{path}.{index}"), key));
+    bound.filter_map(|bound| bound.err().map(ParamIssue::from)).collect()
 }
 
 /// Returns the same for the only key of a param.
@@ -81,10 +76,8 @@ impl Grouping {
         };
         let values = self.converter.insert(converter).convert_columns(&columns)?;
         let options = FormatOptions::default().with_null("null");
-        let mut written = Vec::with_capacity(columns.len());
-        for column in &columns {
-            written.push(ArrayFormatter::try_new(column.as_ref(), &options)?);
-        }
+        let written = columns.iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let written = written.collect::<Result<Vec<_>, _>>()?;
         let mut groups = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
             let values = values.row(row);
