@@ -148,9 +148,51 @@ impl ConvertToVerlParams {
     /// The columns; `agent_name` is last, if present.
     fn schema(&self) -> SchemaRef {
         let mut fields = match self.layout {
-            Layout::SearchR1 => search_r1_fields(),
-            Layout::Research => research_fields(),
-            Layout::Verl => verl_fields(),
+            Layout::SearchR1 => {
+                let extra = structure(vec![field("split", DataType::Utf8), field("index", DataType::Int64)]);
+                vec![
+                    field("id", DataType::LargeUtf8),
+                    field("question", DataType::LargeUtf8),
+                    field("golden_answers", list(DataType::Utf8)),
+                    field("data_source", DataType::LargeUtf8),
+                    field("prompt", chat()),
+                    field("ability", DataType::LargeUtf8),
+                    field("reward_model", reward_model(target())),
+                    field("extra_info", extra),
+                ]
+            }
+            Layout::Research => {
+                vec![
+                    field("data_source", DataType::LargeUtf8),
+                    field("question", DataType::LargeUtf8),
+                    field("ability", DataType::LargeUtf8),
+                    field("reward_model", reward_model(list(DataType::Utf8))),
+                    field("extra_info", structure(vec![field("id", DataType::Utf8)])),
+                ]
+            }
+            Layout::Verl => {
+                let create = structure(vec![
+                    field("ground_truth", target()),
+                    field("question", DataType::Utf8),
+                    field("data_source", DataType::Utf8),
+                ]);
+                let search = structure(vec![field("create_kwargs", create)]);
+                let extra = structure(vec![
+                    field("index", DataType::Int64),
+                    field("need_tools_kwargs", DataType::Boolean),
+                    field("question", DataType::Utf8),
+                    field("split", DataType::Utf8),
+                    field("tools_kwargs", structure(vec![field("search", search)])),
+                ]);
+                vec![
+                    field("data_source", DataType::LargeUtf8),
+                    field("prompt", chat()),
+                    field("ability", DataType::LargeUtf8),
+                    field("reward_model", reward_model(target())),
+                    field("extra_info", extra),
+                    field("metadata", DataType::Null),
+                ]
+            }
         };
         fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", DataType::LargeUtf8)));
         Arc::new(Schema::new(fields))
@@ -159,9 +201,55 @@ impl ConvertToVerlParams {
     /// Builds one row.
     fn row(&self, question: &Question, index: u64) -> Value {
         let mut row = match self.layout {
-            Layout::SearchR1 => search_r1_row(question, index, self),
-            Layout::Research => research_row(question, self),
-            Layout::Verl => verl_row(question, index, self),
+            Layout::SearchR1 => {
+                let mut asked = question.question.trim().to_owned();
+                if !asked.ends_with('?') {
+                    asked.push('?');
+                }
+                let prompt = format!("{}{asked}\n", instruction("search", "information"));
+                json!({
+                    "id": question.id,
+                    "question": asked,
+                    "golden_answers": question.golden_answers,
+                    "data_source": self.data_source(),
+                    "prompt": [{"role": "user", "content": prompt}],
+                    "ability": "fact-reasoning",
+                    "reward_model": {"style": "rule", "ground_truth": {"target": question.golden_answers}},
+                    "extra_info": {"split": self.split, "index": index},
+                })
+            }
+            Layout::Research => {
+                json!({
+                    "data_source": self.data_source(),
+                    "question": question.question,
+                    "ability": "qa",
+                    "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
+                    "extra_info": {"id": question.id},
+                })
+            }
+            Layout::Verl => {
+                let source = format!("searchR1_{}", self.data_source());
+                let truth = json!({"target": question.golden_answers});
+                let asked = &question.question;
+                let create = json!({"ground_truth": truth, "question": asked, "data_source": source});
+                let prompt = format!("{}{asked}", instruction("tool_call", "tool_response"));
+                json!({
+                    "data_source": source,
+                    "prompt": [
+                        {"role": "system", "content": "You are a helpful and harmless assistant."},
+                        {"role": "user", "content": prompt},
+                    ],
+                    "ability": "fact-reasoning",
+                    "reward_model": {"style": "rule", "ground_truth": truth},
+                    "extra_info": {
+                        "index": index,
+                        "need_tools_kwargs": true,
+                        "question": asked,
+                        "split": self.split,
+                        "tools_kwargs": {"search": {"create_kwargs": create}},
+                    },
+                })
+            }
         };
         if let Some(name) = &self.agent_name {
             row["agent_name"] = json!(name);
@@ -262,106 +350,6 @@ fn target() -> DataType {
 
 fn reward_model(ground_truth: DataType) -> DataType {
     structure(vec![field("style", DataType::Utf8), field("ground_truth", ground_truth)])
-}
-
-fn search_r1_fields() -> Vec<Field> {
-    let extra = structure(vec![field("split", DataType::Utf8), field("index", DataType::Int64)]);
-    vec![
-        field("id", DataType::LargeUtf8),
-        field("question", DataType::LargeUtf8),
-        field("golden_answers", list(DataType::Utf8)),
-        field("data_source", DataType::LargeUtf8),
-        field("prompt", chat()),
-        field("ability", DataType::LargeUtf8),
-        field("reward_model", reward_model(target())),
-        field("extra_info", extra),
-    ]
-}
-
-fn search_r1_row(question: &Question, index: u64, params: &ConvertToVerlParams) -> Value {
-    let mut asked = question.question.trim().to_owned();
-    if !asked.ends_with('?') {
-        asked.push('?');
-    }
-    let prompt = format!("{}{asked}\n", instruction("search", "information"));
-    json!({
-        "id": question.id,
-        "question": asked,
-        "golden_answers": question.golden_answers,
-        "data_source": params.data_source(),
-        "prompt": [{"role": "user", "content": prompt}],
-        "ability": "fact-reasoning",
-        "reward_model": {"style": "rule", "ground_truth": {"target": question.golden_answers}},
-        "extra_info": {"split": params.split, "index": index},
-    })
-}
-
-fn research_fields() -> Vec<Field> {
-    vec![
-        field("data_source", DataType::LargeUtf8),
-        field("question", DataType::LargeUtf8),
-        field("ability", DataType::LargeUtf8),
-        field("reward_model", reward_model(list(DataType::Utf8))),
-        field("extra_info", structure(vec![field("id", DataType::Utf8)])),
-    ]
-}
-
-fn research_row(question: &Question, params: &ConvertToVerlParams) -> Value {
-    json!({
-        "data_source": params.data_source(),
-        "question": question.question,
-        "ability": "qa",
-        "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
-        "extra_info": {"id": question.id},
-    })
-}
-
-fn verl_fields() -> Vec<Field> {
-    let create = structure(vec![
-        field("ground_truth", target()),
-        field("question", DataType::Utf8),
-        field("data_source", DataType::Utf8),
-    ]);
-    let search = structure(vec![field("create_kwargs", create)]);
-    let extra = structure(vec![
-        field("index", DataType::Int64),
-        field("need_tools_kwargs", DataType::Boolean),
-        field("question", DataType::Utf8),
-        field("split", DataType::Utf8),
-        field("tools_kwargs", structure(vec![field("search", search)])),
-    ]);
-    vec![
-        field("data_source", DataType::LargeUtf8),
-        field("prompt", chat()),
-        field("ability", DataType::LargeUtf8),
-        field("reward_model", reward_model(target())),
-        field("extra_info", extra),
-        field("metadata", DataType::Null),
-    ]
-}
-
-fn verl_row(question: &Question, index: u64, params: &ConvertToVerlParams) -> Value {
-    let source = format!("searchR1_{}", params.data_source());
-    let truth = json!({"target": question.golden_answers});
-    let asked = &question.question;
-    let create = json!({"ground_truth": truth, "question": asked, "data_source": source});
-    let prompt = format!("{}{asked}", instruction("tool_call", "tool_response"));
-    json!({
-        "data_source": source,
-        "prompt": [
-            {"role": "system", "content": "You are a helpful and harmless assistant."},
-            {"role": "user", "content": prompt},
-        ],
-        "ability": "fact-reasoning",
-        "reward_model": {"style": "rule", "ground_truth": truth},
-        "extra_info": {
-            "index": index,
-            "need_tools_kwargs": true,
-            "question": asked,
-            "split": params.split,
-            "tools_kwargs": {"search": {"create_kwargs": create}},
-        },
-    })
 }
 
 /// The instruction used to train and serve Search-R1 models, word for word, up to the question.

@@ -434,11 +434,6 @@ fn publish(evaluation: &Evaluation, outputs: &mut Outputs) -> Result<(), Operato
     html::write(&folder.join("report.html"), &page::render(evaluation))?;
     html::write_json(&folder.join("report.json"), &evaluation.json())?;
     outputs.summary(&terminal::summary(evaluation));
-    record_figures(evaluation, outputs);
-    Ok(())
-}
-
-fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
     let all = evaluation.all();
     for name in ["f1", "em", "success", "grounded"] {
         if let Some(estimate) = all.measure(name) {
@@ -466,4 +461,5 @@ fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
             outputs.figure(name, count as f64);
         }
     }
+    Ok(())
 }

@@ -140,7 +140,15 @@ fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
     let mut previous = "";
     for message in messages {
         let role = role(message)?;
-        let (side, text) = block_text(role, message)?;
+        let (side, text) = match role {
+            "user" => (Side::User, content(message)?.to_owned()),
+            "assistant" => (Side::Model, content(message)?.to_owned()),
+            "tool_call" => (Side::Model, call_text(message)?),
+            "tool" | "tool_response" => {
+                (Side::Tools, format!("<tool_response>\n{}\n</tool_response>", content(message)?))
+            }
+            other => return Err(format!("the role `{other}` has no place in agent messages")),
+        };
         let loss = role != "assistant" || message.get("loss") != Some(&Json::Bool(false));
         match blocks.last_mut() {
             // Calls and tool results are separated by newlines; everything else is joined without a separator.
@@ -163,18 +171,6 @@ fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
         previous = role;
     }
     Ok(blocks)
-}
-
-fn block_text(role: &str, message: &Json) -> Result<(Side, String), String> {
-    match role {
-        "user" => Ok((Side::User, content(message)?.to_owned())),
-        "assistant" => Ok((Side::Model, content(message)?.to_owned())),
-        "tool_call" => Ok((Side::Model, call_text(message)?)),
-        "tool" | "tool_response" => {
-            Ok((Side::Tools, format!("<tool_response>\n{}\n</tool_response>", content(message)?)))
-        }
-        other => Err(format!("the role `{other}` has no place in agent messages")),
-    }
 }
 
 fn call_text(message: &Json) -> Result<String, String> {

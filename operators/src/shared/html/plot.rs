@@ -147,7 +147,19 @@ impl Plot {
         let title = escape(&self.title);
         let mut out = format!("<figure><figcaption>{title}</figcaption>{}", self.legend());
         write!(out, r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">"#).ok();
-        out.push_str(&self.axes(top));
+        let step = match self.unit {
+            Unit::Score | Unit::Share | Unit::Number => top / 5.0,
+            Unit::Count => (top / 5.0).max(1.0),
+        };
+        let mut value = 0.0;
+        // A sum of steps may end a little above the top.
+        while value <= top + 1e-9 {
+            let (right, y, label) = (LEFT + INNER_WIDTH, y(value, top), self.tick(value));
+            write!(out, r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#).ok();
+            let (x, y) = (LEFT - 6.0, y + 4.0);
+            write!(out, r#"<text x="{x}" y="{y:.1}" class="tick end">{label}</text>"#).ok();
+            value += step;
+        }
         out.push_str(marks);
         // Draws only every n-th label if labels would overlap; each keeps its full text as a tooltip.
         let longest = self.categories.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -170,24 +182,6 @@ impl Plot {
             write!(out, r#"<span><i class="swatch {class}"></i>{}</span>"#, escape(name)).ok();
         }
         out + "</div>"
-    }
-
-    fn axes(&self, top: f64) -> String {
-        let mut out = String::new();
-        let step = match self.unit {
-            Unit::Score | Unit::Share | Unit::Number => top / 5.0,
-            Unit::Count => (top / 5.0).max(1.0),
-        };
-        let mut value = 0.0;
-        // A sum of steps may end a little above the top.
-        while value <= top + 1e-9 {
-            let (right, y, label) = (LEFT + INNER_WIDTH, y(value, top), self.tick(value));
-            write!(out, r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#).ok();
-            let (x, y) = (LEFT - 6.0, y + 4.0);
-            write!(out, r#"<text x="{x}" y="{y:.1}" class="tick end">{label}</text>"#).ok();
-            value += step;
-        }
-        out
     }
 
     fn tick(&self, value: f64) -> String {
