@@ -78,8 +78,8 @@ impl Operator for Compare {
                 if unknown.is_empty() { side::issues(&checked, tables) } else { unknown }
             })
             .gives(|_| {
-                let given = [(QUESTIONS, output::question_schema()), (METRICS, output::metric_schema())];
-                given.map(|(port, schema)| (port.to_owned(), schema)).into()
+                let questions = (QUESTIONS.to_owned(), output::question_schema());
+                [questions, (METRICS.to_owned(), output::metric_schema())].into()
             })
     }
 
@@ -124,16 +124,13 @@ impl CompareParams {
 
     /// Takes the baseline out of the sides.
     fn baseline(&self, sides: &mut Vec<Side>) -> Result<Side, OperatorError> {
-        let place = sides.iter().position(|side| side.name == self.base);
-        if let Some(place) = place.filter(|_| sides.len() > 1) {
-            return Ok(sides.remove(place));
-        }
-        let names = sides.iter().map(|side| format!("`{}`", side.name)).collect::<Vec<_>>().join(", ");
         let of = self.system.as_deref().unwrap_or_default();
-        let message = match place {
+        let message = match sides.iter().position(|side| side.name == self.base) {
+            Some(index) if sides.len() > 1 => return Ok(sides.remove(index)),
             Some(_) => format!("`system`: `{of}` is the same in all rows: there is nothing to compare with"),
             None => format!("`base`: `{of}` is never `{}`", self.base),
         };
-        Err(OperatorError::pipeline(message).with_help(format!("its values: {names}")))
+        let names: Vec<String> = sides.iter().map(|side| format!("`{}`", side.name)).collect();
+        Err(OperatorError::pipeline(message).with_help(format!("its values: {}", names.join(", "))))
     }
 }

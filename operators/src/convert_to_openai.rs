@@ -3,7 +3,7 @@
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use searchmill_text::json::Json;
 
-use super::shared::conversion::conversation::{Conversation, Message, Spoken, Told};
+use super::shared::conversion::conversation::{Conversation, Message, Spoken};
 use super::shared::conversion::kernel::{PORT, chat_converter, converter};
 use super::shared::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
 use super::shared::unfit::Unfit;
@@ -24,8 +24,9 @@ chat_converter! {
 fn kernel(params: &ConvertToOpenaiParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
     let thinking = params.thinking;
     if are_pairs(inputs, false)? {
-        let convert = move |preference: &Preference| pair(preference, thinking);
-        return Ok(pair_converter("openai", &params.carry, false, params.unfinished, convert));
+        return Ok(pair_converter("openai", &params.carry, false, params.unfinished, move |preference| {
+            pair(preference, thinking)
+        }));
     }
     Ok(converter("openai", &params.carry, params.unfinished, move |conversation| {
         Ok((convert(conversation, thinking), None))
@@ -38,8 +39,8 @@ fn convert(conversation: &Conversation, thinking: bool) -> Json {
 
 /// Builds the row of a pair.
 fn pair(preference: &Preference, thinking: bool) -> Result<Vec<PairRow>, Unfit> {
-    let is_asked = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
-    if preference.answers().into_iter().flatten().any(is_asked) {
+    let mut outputs = preference.answers().into_iter().flatten();
+    if outputs.any(|message| matches!(message, Message::System(_) | Message::User(_))) {
         return Err(Unfit::new("an output may only have messages of the model and of tools"));
     }
     let input = prompt(preference.prompt(), &preference.chosen.tools, thinking);
@@ -62,20 +63,17 @@ fn entries(messages: &[Message], thinking: bool) -> Json {
 }
 
 fn entry(message: &Message, thinking: bool) -> Json {
-    let said = |role: &str, text: &str| Json::object([("role", Json::text(role)), ("content", Json::text(text))]);
     match message {
-        Message::System(text) => said("system", text),
-        Message::User(text) => said("user", text),
+        Message::System(text) => Json::object([("role", Json::text("system")), ("content", Json::text(text))]),
+        Message::User(text) => Json::object([("role", Json::text("user")), ("content", Json::text(text))]),
         Message::Assistant(spoken) => assistant(spoken, thinking),
-        Message::Tool(told) => tool(told),
+        Message::Tool(result) => {
+            let mut entries = vec![("role", Json::text("tool"))];
+            entries.extend(result.call_id.as_ref().map(|id| ("tool_call_id", Json::text(id))));
+            entries.push(("content", Json::text(&result.content)));
+            Json::object(entries)
+        }
     }
-}
-
-fn tool(told: &Told) -> Json {
-    let mut entries = vec![("role", Json::text("tool"))];
-    entries.extend(told.call_id.as_ref().map(|id| ("tool_call_id", Json::text(id))));
-    entries.push(("content", Json::text(&told.content)));
-    Json::object(entries)
 }
 
 fn assistant(spoken: &Spoken, thinking: bool) -> Json {
@@ -83,12 +81,14 @@ fn assistant(spoken: &Spoken, thinking: bool) -> Json {
     let content = if text.is_empty() && !spoken.calls.is_empty() { Json::Null } else { Json::Text(text) };
     let mut entries = vec![("role", Json::text("assistant")), ("content", content)];
     if !spoken.calls.is_empty() {
-        let calls = spoken.calls.iter().map(|call| {
+        let mut calls = Vec::with_capacity(spoken.calls.len());
+        for call in &spoken.calls {
             let arguments = Json::Text(call.arguments.write());
             let function = Json::object([("name", Json::text(&call.name)), ("arguments", arguments)]);
-            Json::object([("id", Json::text(&call.id)), ("type", Json::text("function")), ("function", function)])
-        });
-        entries.push(("tool_calls", Json::List(calls.collect())));
+            let (id, kind) = (Json::text(&call.id), Json::text("function"));
+            calls.push(Json::object([("id", id), ("type", kind), ("function", function)]));
+        }
+        entries.push(("tool_calls", Json::List(calls)));
     }
     Json::object(entries)
 }

@@ -37,21 +37,25 @@ fn convert(conversation: &Conversation, thinking: bool) -> Result<Json, Unfit> {
         match message {
             Message::System(text) => system.push_str(text),
             Message::User(text) => push(&mut turns, "human", text.clone()),
-            Message::Tool(told) => push(&mut turns, "observation", told.content.clone()),
+            Message::Tool(result) => push(&mut turns, "observation", result.content.clone()),
             Message::Assistant(spoken) if spoken.calls.is_empty() => push(&mut turns, "gpt", spoken.text(thinking)),
             Message::Assistant(spoken) => push(&mut turns, "function_call", calls(spoken, thinking)),
         }
     }
-    let asks = |from: &str| matches!(from, "human" | "observation");
-    if turns.iter().enumerate().any(|(place, (from, _))| asks(from) != (place % 2 == 0)) {
-        return Err(Unfit::new("the turns of the model and of the others do not alternate, as the layout demands"));
+    let mut conversations = Vec::with_capacity(turns.len());
+    for (index, (from, value)) in turns.into_iter().enumerate() {
+        if matches!(from, "human" | "observation") != (index % 2 == 0) {
+            return Err(Unfit::new("the turns of the model and of the others do not alternate, as the layout demands"));
+        }
+        conversations.push(Json::object([("from", Json::text(from)), ("value", Json::Text(value))]));
     }
-    let turn = |(from, value): (&str, String)| Json::object([("from", Json::text(from)), ("value", Json::Text(value))]);
-    let conversations = Json::List(turns.into_iter().map(turn).collect());
-    let tools =
-        Json::List(conversation.tools.iter().map(|tool| tool.get("function").unwrap_or(tool).clone()).collect());
-    let row = [("conversations", conversations), ("system", Json::Text(system)), ("tools", Json::Text(tools.write()))];
-    Ok(Json::object(row))
+    let tools = conversation.tools.iter().map(|tool| tool.get("function").unwrap_or(tool).clone());
+    let tools = Json::List(tools.collect()).write();
+    Ok(Json::object([
+        ("conversations", Json::List(conversations)),
+        ("system", Json::Text(system)),
+        ("tools", Json::Text(tools)),
+    ]))
 }
 
 /// Adds a turn; merges consecutive observations.
@@ -66,10 +70,11 @@ fn push(turns: &mut Vec<(&'static str, String)>, from: &'static str, value: Stri
 }
 
 fn calls(spoken: &Spoken, thinking: bool) -> String {
-    let call =
-        |name: &str, arguments: &Json| Json::object([("name", Json::text(name)), ("arguments", arguments.clone())]);
-    let mut listed: Vec<Json> = spoken.calls.iter().map(|one| call(&one.name, &one.arguments)).collect();
-    let written = if listed.len() == 1 { listed.remove(0).write() } else { Json::List(listed).write() };
+    let mut calls = Vec::with_capacity(spoken.calls.len());
+    for call in &spoken.calls {
+        calls.push(Json::object([("name", Json::text(&call.name)), ("arguments", call.arguments.clone())]));
+    }
+    let written = if calls.len() == 1 { calls.remove(0).write() } else { Json::List(calls).write() };
     spoken.thought(thinking).unwrap_or_default() + &written
 }
 

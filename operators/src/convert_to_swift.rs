@@ -78,8 +78,9 @@ impl Operator for ConvertToSwift {
     fn open(params: &ConvertToSwiftParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         let ConvertToSwiftParams { thinking, template, unpaired, unfinished, ref carry } = *params;
         if are_pairs(inputs, unpaired)? {
-            let convert = move |preference: &Preference| pair(preference, thinking, template, unpaired);
-            return Ok(pair_converter("swift", carry, unpaired, unfinished, convert));
+            return Ok(pair_converter("swift", carry, unpaired, unfinished, move |preference| {
+                pair(preference, thinking, template, unpaired)
+            }));
         }
         Ok(converter("swift", carry, unfinished, move |conversation| convert(conversation, thinking, template)))
     }
@@ -96,18 +97,18 @@ fn convert(conversation: &Conversation, thinking: bool, template: Template) -> R
 fn pair(preference: &Preference, thinking: bool, template: Template, unpaired: bool) -> Result<Vec<PairRow>, Unfit> {
     let tools = &preference.chosen.tools;
     let [chosen, rejected] = [&preference.chosen, &preference.rejected].map(|whole| messages(whole, thinking));
-    let rendered = |messages: &[Json]| render(messages, tools, template).map_err(Unfit::new);
-    let rendered = [rendered(&chosen)?, rendered(&rejected)?];
+    // Rendered also for rows with labels, which have no text: a rollout that cannot be rendered is rejected.
+    let rendered_chosen = render(&chosen, tools, template).map_err(Unfit::new)?;
+    let rendered_rejected = render(&rejected, tools, template).map_err(Unfit::new)?;
+    let mut entries = row(["tools", "messages"], tools, chosen);
     if unpaired {
-        let labelled = |(messages, label)| {
-            let row = row(["tools", "messages"], tools, messages).into_iter();
-            Json::object(row.chain([("label", Json::Bool(label))])).into()
-        };
-        return Ok([(chosen, true), (rejected, false)].map(labelled).into());
+        entries.push(("label", Json::Bool(true)));
+        let mut rejected = row(["tools", "messages"], tools, rejected);
+        rejected.push(("label", Json::Bool(false)));
+        return Ok(vec![Json::object(entries).into(), Json::object(rejected).into()]);
     }
-    let rejected = row(["rejected_tools", "rejected_messages"], tools, rejected);
-    let row = Json::object(row(["tools", "messages"], tools, chosen).into_iter().chain(rejected));
-    Ok(vec![PairRow { row, rendered: Some(rendered) }])
+    entries.extend(row(["rejected_tools", "rejected_messages"], tools, rejected));
+    Ok(vec![PairRow { row: Json::object(entries), rendered: Some([rendered_chosen, rendered_rejected]) }])
 }
 
 fn messages(conversation: &Conversation, thinking: bool) -> Vec<Json> {
@@ -116,8 +117,12 @@ fn messages(conversation: &Conversation, thinking: bool) -> Vec<Json> {
         match message {
             Message::System(text) => messages.push(entry("system", text.clone())),
             Message::User(text) => messages.push(entry("user", text.clone())),
-            Message::Tool(told) if conversation.is_one_text => messages.push(appended(told.content.clone())),
-            Message::Tool(told) => messages.push(entry("tool_response", told.content.clone())),
+            // Text of the environment in the model's turn, without loss.
+            Message::Tool(result) if conversation.is_one_text => {
+                let [role, content] = [("role", Json::text("assistant")), ("content", Json::text(&result.content))];
+                messages.push(Json::object([role, content, ("loss", Json::Bool(false))]));
+            }
+            Message::Tool(result) => messages.push(entry("tool_response", result.content.clone())),
             Message::Assistant(spoken) => push_spoken(spoken, thinking, &mut messages),
         }
     }
@@ -126,18 +131,16 @@ fn messages(conversation: &Conversation, thinking: bool) -> Vec<Json> {
 
 /// Builds tools and messages with these names. Omits empty tools: ms-swift would render an empty tool list.
 fn row<'a>(names: [&'a str; 2], tools: &[Json], messages: Vec<Json>) -> Vec<(&'a str, Json)> {
-    let tools = (!tools.is_empty()).then(|| (names[0], Json::Text(Json::List(tools.to_vec()).write())));
-    tools.into_iter().chain([(names[1], Json::List(messages))]).collect()
+    let mut entries = Vec::new();
+    if !tools.is_empty() {
+        entries.push((names[0], Json::Text(Json::List(tools.to_vec()).write())));
+    }
+    entries.push((names[1], Json::List(messages)));
+    entries
 }
 
 fn entry(role: &str, content: String) -> Json {
     Json::object([("role", Json::text(role)), ("content", Json::Text(content))])
-}
-
-/// Text of the environment in the model's turn, without loss.
-fn appended(content: String) -> Json {
-    let [role, content] = [("role", Json::text("assistant")), ("content", Json::Text(content))];
-    Json::object([role, content, ("loss", Json::Bool(false))])
 }
 
 /// Adds the text, then each call. Qwen's chat template, used for serving, puts a newline between text and call;

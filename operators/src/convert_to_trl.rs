@@ -45,11 +45,12 @@ fn pair(preference: &Preference, thinking: bool, unpaired: bool) -> Vec<Json> {
     if !unpaired {
         return vec![Json::object([prompt, ("chosen", chosen), ("rejected", rejected), tools])];
     }
-    let row = |(completion, label)| {
+    let mut rows = Vec::new();
+    for (completion, label) in [(chosen, true), (rejected, false)] {
         let label = ("label", Json::Bool(label));
-        Json::object([prompt.clone(), ("completion", completion), label, tools.clone()])
-    };
-    [(chosen, true), (rejected, false)].map(row).into()
+        rows.push(Json::object([prompt.clone(), ("completion", completion), label, tools.clone()]));
+    }
+    rows
 }
 
 fn entries(messages: &[Message], thinking: bool) -> Json {
@@ -57,15 +58,13 @@ fn entries(messages: &[Message], thinking: bool) -> Json {
 }
 
 fn entry(message: &Message, thinking: bool) -> Json {
-    let said = |role: &str, text: &str| [("role", Json::text(role)), ("content", Json::text(text))];
     match message {
-        Message::System(text) => Json::object(said("system", text)),
-        Message::User(text) => Json::object(said("user", text)),
+        Message::System(text) => Json::object([("role", Json::text("system")), ("content", Json::text(text))]),
+        Message::User(text) => Json::object([("role", Json::text("user")), ("content", Json::text(text))]),
         Message::Assistant(spoken) => assistant(spoken, thinking),
-        Message::Tool(told) => {
-            let [role, content] = said("tool", &told.content);
-            let name = told.name.clone().map_or(Json::Null, Json::Text);
-            Json::object([role, ("name", name), content])
+        Message::Tool(result) => {
+            let name = result.name.clone().map_or(Json::Null, Json::Text);
+            Json::object([("role", Json::text("tool")), ("name", name), ("content", Json::text(&result.content))])
         }
     }
 }
@@ -76,11 +75,12 @@ fn assistant(spoken: &Spoken, thinking: bool) -> Json {
         entries.push(("reasoning_content", Json::text(reasoning)));
     }
     if !spoken.calls.is_empty() {
-        let calls = spoken.calls.iter().map(|call| {
+        let mut calls = Vec::with_capacity(spoken.calls.len());
+        for call in &spoken.calls {
             let function = Json::object([("name", Json::text(&call.name)), ("arguments", call.arguments.clone())]);
-            Json::object([("type", Json::text("function")), ("function", function)])
-        });
-        entries.push(("tool_calls", Json::List(calls.collect())));
+            calls.push(Json::object([("type", Json::text("function")), ("function", function)]));
+        }
+        entries.push(("tool_calls", Json::List(calls)));
     }
     Json::object(entries)
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, UInt32Array};
+use arrow::array::UInt32Array;
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
@@ -125,52 +125,131 @@ impl ConvertToVerlParams {
 
     /// Returns warnings of rows that the trainer would not learn from as wanted.
     fn warnings(&self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut warnings = Vec::new();
         let known: &[&str] = if self.layout == Layout::Research { &["musique"] } else { &REWARDED };
         let source = self.data_source();
         // With a prompt of another system, the reward is another one, too.
         if self.prompt.is_none() && !known.contains(&source) {
-            told.push(format!(
+            warnings.push(format!(
                 "the trainer's own reward knows no data set `{source}`: write one of {} in `data_source`, or give the trainer a \
                  reward of yours",
                 known.join(", ")
             ));
         }
         if self.layout == Layout::Verl && self.agent_name.is_none() {
-            told.push(
+            warnings.push(
                 "verl calls no tools for rows without an agent, unless its configuration names one: write `agent_name: tool_agent`"
                     .to_owned(),
             );
         }
-        told
+        warnings
     }
 
     /// The columns; `agent_name` is last, if present.
     fn schema(&self) -> SchemaRef {
         let mut fields = match self.layout {
-            Layout::SearchR1 => search_r1_fields(),
-            Layout::Research => research_fields(),
-            Layout::Verl => verl_fields(),
+            Layout::SearchR1 => {
+                let extra = structure(vec![field("split", DataType::Utf8), field("index", DataType::Int64)]);
+                vec![
+                    field("id", DataType::LargeUtf8),
+                    field("question", DataType::LargeUtf8),
+                    field("golden_answers", list(DataType::Utf8)),
+                    field("data_source", DataType::LargeUtf8),
+                    field("prompt", chat()),
+                    field("ability", DataType::LargeUtf8),
+                    field("reward_model", reward_model(target())),
+                    field("extra_info", extra),
+                ]
+            }
+            Layout::Research => {
+                vec![
+                    field("data_source", DataType::LargeUtf8),
+                    field("question", DataType::LargeUtf8),
+                    field("ability", DataType::LargeUtf8),
+                    field("reward_model", reward_model(list(DataType::Utf8))),
+                    field("extra_info", structure(vec![field("id", DataType::Utf8)])),
+                ]
+            }
+            Layout::Verl => {
+                let create = structure(vec![
+                    field("ground_truth", target()),
+                    field("question", DataType::Utf8),
+                    field("data_source", DataType::Utf8),
+                ]);
+                let search = structure(vec![field("create_kwargs", create)]);
+                let extra = structure(vec![
+                    field("index", DataType::Int64),
+                    field("need_tools_kwargs", DataType::Boolean),
+                    field("question", DataType::Utf8),
+                    field("split", DataType::Utf8),
+                    field("tools_kwargs", structure(vec![field("search", search)])),
+                ]);
+                vec![
+                    field("data_source", DataType::LargeUtf8),
+                    field("prompt", chat()),
+                    field("ability", DataType::LargeUtf8),
+                    field("reward_model", reward_model(target())),
+                    field("extra_info", extra),
+                    field("metadata", DataType::Null),
+                ]
+            }
         };
         fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", DataType::LargeUtf8)));
         Arc::new(Schema::new(fields))
     }
 
-    /// Adds the columns `carry` of the questions.
-    fn with_carried(&self, rows: &RecordBatch, questions: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-        if let Some(name) = self.carry.iter().find(|name| rows.column_by_name(name).is_some()) {
-            let message = format!("`carry`: the training rows already have a column `{name}`");
-            return Err(OperatorError::pipeline(message).with_help("rename the column by `sql`"));
-        }
-        if self.carry.is_empty() { Ok(rows.clone()) } else { with_all(rows, &carry::columns(questions, &self.carry)?) }
-    }
-
     /// Builds one row.
     fn row(&self, question: &Question, index: u64) -> Value {
         let mut row = match self.layout {
-            Layout::SearchR1 => search_r1_row(question, index, self),
-            Layout::Research => research_row(question, self),
-            Layout::Verl => verl_row(question, index, self),
+            Layout::SearchR1 => {
+                let mut asked = question.question.trim().to_owned();
+                if !asked.ends_with('?') {
+                    asked.push('?');
+                }
+                let prompt = format!("{}{asked}\n", instruction("search", "information"));
+                json!({
+                    "id": question.id,
+                    "question": asked,
+                    "golden_answers": question.golden_answers,
+                    "data_source": self.data_source(),
+                    "prompt": [{"role": "user", "content": prompt}],
+                    "ability": "fact-reasoning",
+                    "reward_model": {"style": "rule", "ground_truth": {"target": question.golden_answers}},
+                    "extra_info": {"split": self.split, "index": index},
+                })
+            }
+            Layout::Research => {
+                json!({
+                    "data_source": self.data_source(),
+                    "question": question.question,
+                    "ability": "qa",
+                    "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
+                    "extra_info": {"id": question.id},
+                })
+            }
+            Layout::Verl => {
+                let source = format!("searchR1_{}", self.data_source());
+                let truth = json!({"target": question.golden_answers});
+                let asked = &question.question;
+                let create = json!({"ground_truth": truth, "question": asked, "data_source": source});
+                let prompt = format!("{}{asked}", instruction("tool_call", "tool_response"));
+                json!({
+                    "data_source": source,
+                    "prompt": [
+                        {"role": "system", "content": "You are a helpful and harmless assistant."},
+                        {"role": "user", "content": prompt},
+                    ],
+                    "ability": "fact-reasoning",
+                    "reward_model": {"style": "rule", "ground_truth": truth},
+                    "extra_info": {
+                        "index": index,
+                        "need_tools_kwargs": true,
+                        "question": asked,
+                        "split": self.split,
+                        "tools_kwargs": {"search": {"create_kwargs": create}},
+                    },
+                })
+            }
         };
         if let Some(name) = &self.agent_name {
             row["agent_name"] = json!(name);
@@ -206,30 +285,35 @@ impl BlockingKernel for ConvertToVerlParams {
         for batch in inputs.rows(QUESTIONS)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let (mut rows, mut places) = (Vec::new(), Vec::new());
+            let (mut rows, mut indices) = (Vec::new(), Vec::new());
             for (place, question) in from_batch::<Question>(&batch)?.into_iter().enumerate() {
                 // No trainer accepts a blank question.
                 if question.question.trim().is_empty() {
                     outputs.reject(Unfit::new("the question is blank").reject(question.id))?;
                 } else {
                     rows.push(self.row(&question, index));
-                    places.push(place as u32);
+                    indices.push(place as u32);
                 }
+                // Also after a reject: the index is that of the question in the whole table.
                 index += 1;
             }
-            if !rows.is_empty() {
-                let taken = take_record_batch(&batch, &UInt32Array::from(places))?;
-                outputs.write(ROWS, &self.with_carried(&to_columns(&schema, &rows)?, &taken)?)?;
+            if rows.is_empty() {
+                continue;
             }
+            let mut decoder =
+                ReaderBuilder::new(SchemaRef::clone(&schema)).with_batch_size(rows.len()).build_decoder()?;
+            decoder.serialize(&rows)?;
+            let rows =
+                decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))?;
+            if let Some(name) = self.carry.iter().find(|name| rows.column_by_name(name).is_some()) {
+                let message = format!("`carry`: the training rows already have a column `{name}`");
+                return Err(OperatorError::pipeline(message).with_help("rename the column by `sql`"));
+            }
+            let questions = take_record_batch(&batch, &UInt32Array::from(indices))?;
+            outputs.write(ROWS, &with_all(&rows, &carry::columns(&questions, &self.carry)?)?)?;
         }
         Ok(())
     }
-}
-
-fn to_columns(schema: &SchemaRef, rows: &[Value]) -> Result<RecordBatch, OperatorError> {
-    let mut decoder = ReaderBuilder::new(SchemaRef::clone(schema)).with_batch_size(rows.len()).build_decoder()?;
-    decoder.serialize(rows)?;
-    decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))
 }
 
 /// Trainer that reads the rows.
@@ -266,106 +350,6 @@ fn target() -> DataType {
 
 fn reward_model(ground_truth: DataType) -> DataType {
     structure(vec![field("style", DataType::Utf8), field("ground_truth", ground_truth)])
-}
-
-fn search_r1_fields() -> Vec<Field> {
-    let extra = structure(vec![field("split", DataType::Utf8), field("index", DataType::Int64)]);
-    vec![
-        field("id", DataType::LargeUtf8),
-        field("question", DataType::LargeUtf8),
-        field("golden_answers", list(DataType::Utf8)),
-        field("data_source", DataType::LargeUtf8),
-        field("prompt", chat()),
-        field("ability", DataType::LargeUtf8),
-        field("reward_model", reward_model(target())),
-        field("extra_info", extra),
-    ]
-}
-
-fn search_r1_row(question: &Question, index: u64, params: &ConvertToVerlParams) -> Value {
-    let mut asked = question.question.trim().to_owned();
-    if !asked.ends_with('?') {
-        asked.push('?');
-    }
-    let prompt = format!("{}{asked}\n", instruction("search", "information"));
-    json!({
-        "id": question.id,
-        "question": asked,
-        "golden_answers": question.golden_answers,
-        "data_source": params.data_source(),
-        "prompt": [{"role": "user", "content": prompt}],
-        "ability": "fact-reasoning",
-        "reward_model": {"style": "rule", "ground_truth": {"target": question.golden_answers}},
-        "extra_info": {"split": params.split, "index": index},
-    })
-}
-
-fn research_fields() -> Vec<Field> {
-    vec![
-        field("data_source", DataType::LargeUtf8),
-        field("question", DataType::LargeUtf8),
-        field("ability", DataType::LargeUtf8),
-        field("reward_model", reward_model(list(DataType::Utf8))),
-        field("extra_info", structure(vec![field("id", DataType::Utf8)])),
-    ]
-}
-
-fn research_row(question: &Question, params: &ConvertToVerlParams) -> Value {
-    json!({
-        "data_source": params.data_source(),
-        "question": question.question,
-        "ability": "qa",
-        "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
-        "extra_info": {"id": question.id},
-    })
-}
-
-fn verl_fields() -> Vec<Field> {
-    let create = structure(vec![
-        field("ground_truth", target()),
-        field("question", DataType::Utf8),
-        field("data_source", DataType::Utf8),
-    ]);
-    let search = structure(vec![field("create_kwargs", create)]);
-    let extra = structure(vec![
-        field("index", DataType::Int64),
-        field("need_tools_kwargs", DataType::Boolean),
-        field("question", DataType::Utf8),
-        field("split", DataType::Utf8),
-        field("tools_kwargs", structure(vec![field("search", search)])),
-    ]);
-    vec![
-        field("data_source", DataType::LargeUtf8),
-        field("prompt", chat()),
-        field("ability", DataType::LargeUtf8),
-        field("reward_model", reward_model(target())),
-        field("extra_info", extra),
-        field("metadata", DataType::Null),
-    ]
-}
-
-fn verl_row(question: &Question, index: u64, params: &ConvertToVerlParams) -> Value {
-    let source = format!("searchR1_{}", params.data_source());
-    let truth = json!({"target": question.golden_answers});
-    let asked = &question.question;
-    let create = json!({"ground_truth": truth, "question": asked, "data_source": source});
-    let prompt = format!("{}{asked}", instruction("tool_call", "tool_response"));
-    json!({
-        "data_source": source,
-        "prompt": [
-            {"role": "system", "content": "You are a helpful and harmless assistant."},
-            {"role": "user", "content": prompt},
-        ],
-        "ability": "fact-reasoning",
-        "reward_model": {"style": "rule", "ground_truth": truth},
-        "extra_info": {
-            "index": index,
-            "need_tools_kwargs": true,
-            "question": asked,
-            "split": params.split,
-            "tools_kwargs": {"search": {"create_kwargs": create}},
-        },
-    })
 }
 
 /// The instruction used to train and serve Search-R1 models, word for word, up to the question.

@@ -82,15 +82,24 @@ impl Environment {
     /// # Errors
     /// Fails with the path of a setting that is unknown or wrong, or whose tokenizer cannot be read.
     pub fn open(mut settings: Map<String, Value>, context: &Context) -> Result<Self, ParamIssue> {
-        let reward = settings.remove("reward").filter(|reward| !reward.is_null()).map(reward).transpose()?;
+        let reward = match settings.remove("reward") {
+            None | Some(Value::Null) => None,
+            Some(settings) => Some(reward(settings)?),
+        };
         if let Some((name, why)) = ELSEWHERE.iter().find(|(name, _)| settings.contains_key(*name)) {
             return Err(ParamIssue::new(*name, format!("has no place here: {why}")));
         }
-        let api = settings.remove("api").filter(|api| !api.is_null()).unwrap_or_else(|| json!("chat"));
+        let api = match settings.remove("api") {
+            None | Some(Value::Null) => json!("chat"),
+            Some(api) => api,
+        };
+        // The trainer plays the policy: an endpoint that is never called.
         let trainer = json!({"endpoint": {"base_url": "http://localhost", "model": "trainer", "api": api}});
         settings.insert("policy".to_owned(), trainer);
         let params: RolloutParams = read_params(Value::Object(settings)).map_err(of_trainer)?;
-        rollout::issues(&params).into_iter().next().map_or(Ok(()), |issue| Err(of_trainer(issue)))?;
+        if let Some(issue) = rollout::issues(&params).into_iter().next() {
+            return Err(of_trainer(issue));
+        }
         let own = SearchSettings { top_k: params.search.top_k, ..SearchSettings::default() };
         if params.search != own {
             let message = "`search` takes `top_k` alone here; `pool` and `fusion` are options of the server";
@@ -100,22 +109,20 @@ impl Environment {
             let message = "the protocol `searchlm` asks the model beside the conversation, which no trainer can play";
             return Err(ParamIssue::new("protocol", message));
         }
-        let observations = rollout::observation_limit(&params, &Inputs::new(), context).map_err(at("count"))?;
+        let observations = rollout::observation_limit(&params, &Inputs::new(), context);
+        let observations = observations.map_err(|error| at("count", error))?;
         let rules = rollout::rules(&params, true, &[], observations);
         let system = reward.as_ref().and_then(|reward| reward.system);
         if let Some(system) = system
             && !system.protocols().contains(&rules.protocol.name())
         {
-            let wanted = system.protocols().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
-            return Err(ParamIssue::new("reward", format!("this reward reads rollouts of protocol {wanted}")));
+            let wanted: Vec<String> = system.protocols().iter().map(|name| format!("`{name}`")).collect();
+            let message = format!("this reward reads rollouts of protocol {}", wanted.join(" or "));
+            return Err(ParamIssue::new("reward", message));
         }
-        Ok(Self {
-            rules,
-            top_k: params.search.top_k,
-            tool: rollout::tool_name(&params).to_owned(),
-            judge: reward.map(|reward| Judge::open(reward, context)).transpose().map_err(at("reward"))?,
-            system,
-        })
+        let judge = reward.map(|reward| Judge::open(reward, context)).transpose();
+        let judge = judge.map_err(|error| at("reward", error))?;
+        Ok(Self { rules, top_k: params.search.top_k, tool: rollout::tool_name(&params).to_owned(), judge, system })
     }
 
     /// Returns the definitions of the tools, as the chat API takes them.
@@ -155,12 +162,16 @@ impl Environment {
 }
 
 /// The params of a reward: a map, or the name of a system.
-fn reward(given: Value) -> Result<RewardParams, ParamIssue> {
-    let params = if given.is_string() { json!({"system": given}) } else { given };
-    let below = |issue: ParamIssue| ParamIssue { path: format!("reward.{}", issue.path), ..issue };
-    let params: RewardParams = read_params(params).map_err(below)?;
-    let issue = crate::reward::issues(&params).into_iter().next();
-    issue.map_or(Ok(params), |issue| Err(below(issue)))
+fn reward(settings: Value) -> Result<RewardParams, ParamIssue> {
+    let params = if settings.is_string() { json!({"system": settings}) } else { settings };
+    let issue = match read_params::<RewardParams>(params) {
+        Ok(params) => match crate::reward::issues(&params).into_iter().next() {
+            None => return Ok(params),
+            Some(issue) => issue,
+        },
+        Err(issue) => issue,
+    };
+    Err(ParamIssue { path: format!("reward.{}", issue.path), ..issue })
 }
 
 /// Returns an issue of the trainer's `policy` as one of the settings, which have its params at the top.
@@ -170,8 +181,8 @@ fn of_trainer(issue: ParamIssue) -> ParamIssue {
 }
 
 /// Places an error at a setting.
-fn at(path: &str) -> impl Fn(OperatorError) -> ParamIssue {
-    move |error| ParamIssue { help: error.help, ..ParamIssue::new(path, error.message) }
+fn at(path: &str, error: OperatorError) -> ParamIssue {
+    ParamIssue { help: error.help, ..ParamIssue::new(path, error.message) }
 }
 
 #[cfg(test)]

@@ -31,13 +31,13 @@ use serde::{Deserialize, Serialize};
 
 use super::shared::columns::TOOL_ERRORS;
 use super::shared::html;
-use super::shared::relation::{check_key, require_few_groups, unknown_keys};
-use super::shared::statistics::Bootstrap;
+use super::shared::relation::{check_keys, require_few_groups, unknown_keys};
+use super::shared::statistics::{Bootstrap, bootstrap_issues};
 use dynamics::Dynamics;
 pub use family::Family;
 use family::{flashrag, is_flashrag};
 use figures::Evaluation;
-use measure::{Further, Group, measure_groups, measure_questions};
+use measure::{Further, measure_groups, measure_questions};
 use own::{Own, OwnMeasures};
 pub use own::{OwnMeasure, QuantileOf};
 use retrieval::{Retrieval, RetrievalFigures};
@@ -113,17 +113,6 @@ impl Default for EvaluateParams {
     }
 }
 
-impl EvaluateParams {
-    fn depth_issues(&self) -> Vec<ParamIssue> {
-        let lists = [("ks", &self.ks), ("pass_at", &self.pass_at)];
-        let zero = |(name, list): (&str, &Vec<u32>)| {
-            let place = list.iter().position(|k| *k == 0)?;
-            Some(ParamIssue::new(format!("{name}.{place}"), "must be at least 1"))
-        };
-        lists.into_iter().filter_map(zero).collect()
-    }
-}
-
 impl Operator for Evaluate {
     type Params = EvaluateParams;
     const NAME: &'static str = "evaluate";
@@ -154,50 +143,53 @@ impl Operator for Evaluate {
     ];
 
     fn declare(params: &Self::Params) -> Declaration {
-        let (given, checked) = (params.measures.clone(), params.clone());
+        let (measures, checked) = (params.measures.clone(), params.clone());
         Declaration::seeded(ports())
             .issues(issues(params))
             .issues(own::issues(&params.measures, measure::is_taken))
             .checks_columns(move |tables| checked.column_issues(tables))
             .gives(move |tables| {
-                let trajectories = tables.get("trajectories");
-                let scores = trajectories.map(|schema| ("scores".to_owned(), own::output_schema(schema, &given)));
-                scores.into_iter().chain([("metrics".to_owned(), RecordKind::Metric.schema())]).collect()
+                let mut schemas = BTreeMap::from([("metrics".to_owned(), RecordKind::Metric.schema())]);
+                if let Some(trajectories) = tables.get("trajectories") {
+                    schemas.insert("scores".to_owned(), own::output_schema(trajectories, &measures));
+                }
+                schemas
             })
     }
 
     fn open(params: &Self::Params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let bound = |port: &str| inputs.rows_optional(port).is_some();
-        if !bound("trajectories") && !bound("questions") {
-            let missing = if bound("hits") {
-                OperatorError::pipeline(
+        let [trajectories, questions, hits] =
+            ["trajectories", "questions", "hits"].map(|port| inputs.rows_optional(port));
+        if trajectories.is_none() && questions.is_none() {
+            let (message, help) = match hits {
+                Some(_) => (
                     "`evaluate` has `hits`, but neither `questions` nor `trajectories` with their evidence",
-                )
-                .with_help("add `questions:` with the questions that were searched for")
-            } else {
-                OperatorError::pipeline("`evaluate` has nothing to score")
-                    .with_help("connect `trajectories`, or `questions` and `hits`")
+                    "add `questions:` with the questions that were searched for",
+                ),
+                None => ("`evaluate` has nothing to score", "connect `trajectories`, or `questions` and `hits`"),
             };
-            return Err(missing);
+            return Err(OperatorError::pipeline(message).with_help(help));
         }
         Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
 fn ports() -> Ports {
-    let rows = |kind| Accept::Rows(vec![kind]);
+    let [trajectories, questions, hits, rejects] =
+        [RecordKind::Trajectory, RecordKind::Question, RecordKind::Hit, RecordKind::Reject]
+            .map(|kind| Accept::Rows(vec![kind]));
     Ports::new()
-        .input_of("trajectories", rows(RecordKind::Trajectory), Arity::Optional, "Trajectories to score.")
+        .input_of("trajectories", trajectories, Arity::Optional, "Trajectories to score.")
         .input_of(
             "questions",
-            rows(RecordKind::Question),
+            questions,
             Arity::Optional,
             "Questions: required for `hits` without trajectories; also used to report unanswered questions.",
         )
-        .input_of("hits", rows(RecordKind::Hit), Arity::Optional, "Ranked lists, for the retrieval metrics.")
+        .input_of("hits", hits, Arity::Optional, "Ranked lists, for the retrieval metrics.")
         .input_of(
             "rejects",
-            rows(RecordKind::Reject),
+            rejects,
             Arity::AnyNumber,
             "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of the \
              rollouts behind `trajectories`.",
@@ -214,30 +206,24 @@ fn ports() -> Ports {
 }
 
 fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {
-    let mut issues = params.depth_issues();
+    fn listed_twice<T: PartialEq>(path: &str, list: &[T]) -> Option<ParamIssue> {
+        let index = (0..list.len()).find(|index| list[..*index].contains(&list[*index]))?;
+        Some(ParamIssue::new(format!("{path}.{index}"), "is listed twice"))
+    }
+    let mut issues = Vec::new();
+    for (name, list) in [("ks", &params.ks), ("pass_at", &params.pass_at)] {
+        if let Some(index) = list.iter().position(|k| *k == 0) {
+            issues.push(ParamIssue::new(format!("{name}.{index}"), "must be at least 1"));
+        }
+    }
     if !(0.0..=1.0).contains(&params.success_threshold) {
         issues.push(ParamIssue::new("success_threshold", "must be between 0 and 1"));
     }
-    if !(params.confidence > 0.0 && params.confidence < 1.0) {
-        issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
-    }
-    if params.resamples > 1_000_000 {
-        issues.push(ParamIssue::new("resamples", "must be at most 1,000,000"));
-    }
-    let mut seen = BTreeSet::new();
-    if let Some(place) = params.group_by.iter().position(|column| !seen.insert(column)) {
-        issues.push(ParamIssue::new(format!("group_by.{place}"), "is listed twice"));
-    }
-    let keys = params.group_by.iter().enumerate();
-    issues.extend(keys.filter_map(|(place, key)| check_key(&format!("group_by.{place}"), key)));
-    let mut seen = BTreeSet::new();
-    if let Some(place) = params.metrics.iter().position(|family| !seen.insert(family)) {
-        issues.push(ParamIssue::new(format!("metrics.{place}"), "is listed twice"));
-    }
-    let mut seen = BTreeSet::new();
-    if let Some(place) = params.verdicts.iter().position(|column| !seen.insert(column)) {
-        issues.push(ParamIssue::new(format!("verdicts.{place}"), "is listed twice"));
-    }
+    issues.extend(bootstrap_issues(params.resamples, params.confidence));
+    issues.extend(listed_twice("group_by", &params.group_by));
+    issues.extend(check_keys("group_by", &params.group_by));
+    issues.extend(listed_twice("metrics", &params.metrics));
+    issues.extend(listed_twice("verdicts", &params.verdicts));
     issues
 }
 
@@ -264,8 +250,11 @@ impl Collected {
         }
         self.note_question(&trajectory.question_id, &trajectory.golden_answers, kind);
         self.without_gold += usize::from(trajectory.golden_answers.is_empty());
-        self.emptied_gold += usize::from(is_emptied(&trajectory.golden_answers));
-        !trajectory.golden_answers.is_empty()
+        let golden = &trajectory.golden_answers;
+        // Then an empty prediction equals them.
+        let is_emptied = golden.iter().all(|answer| normalize_answer(answer).is_empty());
+        self.emptied_gold += usize::from(!golden.is_empty() && is_emptied);
+        !golden.is_empty()
     }
 
     fn note_question(&mut self, id: &str, answers: &[String], question_type: Option<&str>) {
@@ -276,19 +265,37 @@ impl Collected {
     }
 }
 
-/// Whether normalisation leaves nothing of golden answers: then an empty prediction equals them.
-fn is_emptied(golden: &[String]) -> bool {
-    !golden.is_empty() && golden.iter().all(|answer| normalize_answer(answer).is_empty())
-}
-
 impl BlockingKernel for EvaluateParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let mut collected = Collected::default();
         self.score_trajectories(&mut collected, inputs, outputs, context)?;
         read_questions(&mut collected, inputs, context)?;
         let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
-        let retrieval = self.search_hits(&mut collected, inputs, &bootstrap, context)?;
-        let failed = failed_rollouts(inputs)?;
+        let mut retrieval = None;
+        if let Some(input) = inputs.rows_optional("hits") {
+            // Evidence is that of `questions` and of the trajectories, read above.
+            let mut lists = std::mem::take(&mut collected.retrieval);
+            let mut done = 0;
+            for batch in input.batches() {
+                context.check_cancelled()?;
+                let hits = from_batch::<Hit>(&batch?)?;
+                for hit in &hits {
+                    lists.add(hit);
+                }
+                done += hits.len() as u64;
+                context.progress().set(done, input.rows, "hits");
+            }
+            retrieval = Some(lists.finish(&self.ks, &bootstrap));
+        }
+        let mut failed: BTreeMap<String, usize> = BTreeMap::new();
+        for input in inputs.many("rejects") {
+            let InputArtifact::Rows(rows) = input else { continue };
+            for batch in rows.batches() {
+                for reject in from_batch::<Reject>(&batch?)? {
+                    *failed.entry(reject.kind).or_default() += 1;
+                }
+            }
+        }
         context.check_cancelled()?;
         let evaluation = self.evaluation(collected, retrieval, failed, bootstrap, inputs);
         publish(&evaluation, outputs)
@@ -300,9 +307,11 @@ impl EvaluateParams {
         let Some(schema) = tables.get("trajectories") else { return Vec::new() };
         let mut issues = own::column_issues(schema, &self.group_by, &self.measures);
         let unknown = unknown_keys(schema, "verdicts", &self.verdicts);
-        let empty = RecordBatch::new_empty(SchemaRef::clone(schema));
-        let unfit = || verdicts::of_rows(&empty, &self.verdicts).err().map(ParamIssue::from);
-        issues.extend(if unknown.is_empty() { unfit().into_iter().collect() } else { unknown });
+        if unknown.is_empty() {
+            let empty = RecordBatch::new_empty(SchemaRef::clone(schema));
+            issues.extend(verdicts::of_rows(&empty, &self.verdicts).err().map(ParamIssue::from));
+        }
+        issues.extend(unknown);
         issues
     }
 
@@ -316,19 +325,21 @@ impl EvaluateParams {
         let Some(input) = inputs.rows_optional("trajectories") else { return Ok(()) };
         let own = Own::new(&input.schema, &self.group_by, &self.measures)?;
         let mut showcase = Showcase::new(self.examples as usize);
+        // Fixes the columns of `scores`, also if no row is scored.
         outputs.write("scores", &RecordBatch::new_empty(own::output_schema(&input.schema, &self.measures)))?;
         for batch in input.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let (mut rows, mut scored_rows, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut rows, mut scored_rows, mut indices) = (Vec::new(), Vec::new(), Vec::new());
             let verdicts = verdicts::of_rows(&batch, &self.verdicts)?;
-            let errors = batch.column_by_name(TOOL_ERRORS).and_then(|column| column.as_primitive_opt::<Int32Type>());
-            if let Some(errors) = errors {
+            if let Some(column) = batch.column_by_name(TOOL_ERRORS)
+                && let Some(errors) = column.as_primitive_opt::<Int32Type>()
+            {
                 let sum: usize = errors.iter().flatten().map(|count| count as usize).sum();
                 *collected.tool_errors.get_or_insert_default() += sum;
             }
             let trajectories = from_batch::<Trajectory>(&batch)?.into_iter().zip(verdicts);
-            for (place, (trajectory, verdicts)) in trajectories.enumerate() {
+            for (index, (trajectory, verdicts)) in trajectories.enumerate() {
                 if !collected.note_trajectory(&trajectory) {
                     continue;
                 }
@@ -338,45 +349,22 @@ impl EvaluateParams {
                 rows.push(scored.row(&trajectory));
                 showcase.offer(&scored, &trajectory);
                 scored_rows.push(scored);
-                kept.push(place as u32);
+                indices.push(index as u32);
             }
-            let kept = take_record_batch(&batch, &UInt32Array::from(kept))?;
-            outputs.write("scores", &own.complete(&kept, &mut scored_rows, &rows)?)?;
+            let trajectories = take_record_batch(&batch, &UInt32Array::from(indices))?;
+            outputs.write("scores", &own.complete(&trajectories, &mut scored_rows, &rows)?)?;
             collected.scored.extend(scored_rows);
             context.progress().set(collected.scored.len() as u64, input.rows, "trajectories");
         }
         verdicts::require(&collected.scored, &self.verdicts)?;
-        for (place, key) in self.group_by.iter().enumerate() {
-            let labels: BTreeSet<_> = collected.scored.iter().map(|row| &row.groups[place]).collect();
-            require_few_groups(labels.len(), place, key)?;
+        for (index, key) in self.group_by.iter().enumerate() {
+            let labels: BTreeSet<_> = collected.scored.iter().map(|row| &row.groups[index]).collect();
+            require_few_groups(labels.len(), index, key)?;
         }
         collected.shown = showcase.into_shown();
         // A fixed order makes sums and draws independent of the input order.
-        let key = |row: &Scored| (row.question_id.clone(), row.sample_index, row.id.clone());
-        collected.scored.sort_by_cached_key(key);
+        collected.scored.sort_by_cached_key(|row| (row.question_id.clone(), row.sample_index, row.id.clone()));
         Ok(())
-    }
-
-    fn search_hits(
-        &self,
-        collected: &mut Collected,
-        inputs: &Inputs,
-        bootstrap: &Bootstrap,
-        context: &Context,
-    ) -> Result<Option<RetrievalFigures>, OperatorError> {
-        let Some(input) = inputs.rows_optional("hits") else { return Ok(None) };
-        let mut retrieval = std::mem::take(&mut collected.retrieval);
-        let mut done = 0;
-        for batch in input.batches() {
-            context.check_cancelled()?;
-            let hits = from_batch::<Hit>(&batch?)?;
-            for hit in &hits {
-                retrieval.add(hit);
-            }
-            done += hits.len() as u64;
-            context.progress().set(done, input.rows, "hits");
-        }
-        Ok(Some(retrieval.finish(&self.ks, bootstrap)))
     }
 
     fn evaluation(
@@ -389,12 +377,21 @@ impl EvaluateParams {
     ) -> Evaluation {
         let baselines = Baselines::of(&collected.gold);
         let has_trajectories = inputs.rows_optional("trajectories").is_some();
+        let groups = if has_trajectories {
+            let further = Further { families: &self.metrics, verdicts: &self.verdicts, own: &self.measures };
+            measure_groups(&collected.scored, &self.group_by, &self.pass_at, further, &baselines, &bootstrap)
+        } else {
+            // Without trajectories, the baselines alone can be scored.
+            let gold = collected.gold.iter();
+            let questions: Vec<_> = gold.map(|(id, gold)| (id, gold.question_type.as_str())).collect();
+            measure_questions(&questions, &baselines, &bootstrap)
+        };
         Evaluation {
             title: self.title.clone(),
             threshold: self.success_threshold,
             bootstrap,
             has_trajectories,
-            groups: self.groups(&collected, &baselines, &bootstrap, has_trajectories),
+            groups,
             without_verdict: verdicts::absent(&collected.scored, &self.verdicts),
             baselines,
             dynamics: Dynamics::of(&collected.scored),
@@ -407,27 +404,6 @@ impl EvaluateParams {
             own: self.measures.clone(),
             shown: collected.shown,
         }
-    }
-
-    fn groups(
-        &self,
-        collected: &Collected,
-        baselines: &Baselines,
-        bootstrap: &Bootstrap,
-        has_trajectories: bool,
-    ) -> Vec<Group> {
-        if has_trajectories {
-            return measure_groups(
-                &collected.scored,
-                &self.group_by,
-                &self.pass_at,
-                Further { families: &self.metrics, verdicts: &self.verdicts, own: &self.measures },
-                baselines,
-                bootstrap,
-            );
-        }
-        let questions: Vec<_> = collected.gold.iter().map(|(id, gold)| (id, gold.question_type.as_str())).collect();
-        measure_questions(&questions, baselines, bootstrap)
     }
 }
 
@@ -452,43 +428,20 @@ fn read_questions(collected: &mut Collected, inputs: &Inputs, context: &Context)
     Ok(())
 }
 
-fn failed_rollouts(inputs: &Inputs) -> Result<BTreeMap<String, usize>, OperatorError> {
-    let mut kinds = BTreeMap::new();
-    for input in inputs.many("rejects") {
-        let InputArtifact::Rows(rows) = input else { continue };
-        for batch in rows.batches() {
-            for reject in from_batch::<Reject>(&batch?)? {
-                *kinds.entry(reject.kind).or_default() += 1;
-            }
-        }
-    }
-    Ok(kinds)
-}
-
 fn publish(evaluation: &Evaluation, outputs: &mut Outputs) -> Result<(), OperatorError> {
     outputs.write_rows("metrics", &evaluation.metrics())?;
     let folder = outputs.tree("report")?;
     html::write(&folder.join("report.html"), &page::render(evaluation))?;
-    let json = serde_json::to_string_pretty(&evaluation.json())
-        .map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
-    html::write(&folder.join("report.json"), &(json + "\n"))?;
+    html::write_json(&folder.join("report.json"), &evaluation.json())?;
     outputs.summary(&terminal::summary(evaluation));
-    record_figures(evaluation, outputs);
-    Ok(())
-}
-
-fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
     let all = evaluation.all();
     for name in ["f1", "em", "success", "grounded"] {
         if let Some(estimate) = all.measure(name) {
             outputs.figure(name, estimate.value);
         }
     }
-    for (name, estimate) in all.measures.iter().filter(|(name, _)| verdicts::is_of_verdicts(name)) {
-        outputs.figure(name, estimate.value);
-    }
-    for name in evaluation.own.keys() {
-        if let Some(estimate) = all.measure(name) {
+    for (name, estimate) in &all.measures {
+        if verdicts::is_of_verdicts(name) || evaluation.own.contains_key(name) {
             outputs.figure(name, estimate.value);
         }
     }
@@ -497,8 +450,10 @@ fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
             outputs.figure(&measure::baseline_figure(name), estimate.value);
         }
     }
-    for (name, estimate) in evaluation.retrieval.iter().filter_map(|r| r.groups.first()).flat_map(|g| &g.measures) {
-        outputs.figure(name, estimate.value);
+    if let Some(lists) = evaluation.retrieval.as_ref().and_then(|retrieval| retrieval.groups.first()) {
+        for (name, estimate) in &lists.measures {
+            outputs.figure(name, estimate.value);
+        }
     }
     let counts = [Some(evaluation.dynamics.total.all), Some(evaluation.failed()), evaluation.tool_errors];
     for (name, count) in measure::COUNTS.iter().zip(counts) {
@@ -506,4 +461,5 @@ fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
             outputs.figure(name, count as f64);
         }
     }
+    Ok(())
 }

@@ -160,6 +160,7 @@ impl BlockingKernel for Params {
             seconds: self.timeout_seconds,
         };
         let input = inputs.rows_optional("input");
+        // Rows of a failed attempt must not be written: the output is read once the program has succeeded.
         if self.repeatable {
             let output = repetition::output(&program, input, context)?;
             return self.receive(&mut BufReader::new(output), outputs, context);
@@ -191,6 +192,7 @@ impl Params {
         }
         let mut stream = ArrowTable::beginning(&mut *stdout).map_err(|error| malformed(&error))?;
         let mut rows = 0;
+        // Fixes the columns, also of a stream without batches.
         outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(stream.schema()), &passed)?)?;
         while let Some(batch) = stream.next_batch().map_err(|error| malformed(&error))? {
             outputs.write("rows", &checked(None, kind, &batch, &passed)?)?;

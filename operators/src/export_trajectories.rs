@@ -9,8 +9,10 @@ mod rewards;
 mod tests;
 mod verifiers;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use arrow::array::RecordBatch;
 use schemars::JsonSchema;
@@ -18,7 +20,7 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     TreeKind,
 };
-use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
+use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -112,9 +114,9 @@ impl Operator for ExportTrajectories {
             TreeKind::Files,
             "the files of the format",
         );
-        let unnamed = params.name.trim().is_empty();
+        let is_unnamed = params.name.trim().is_empty();
         let issue = ParamIssue::new("name", "is blank").with_help("write a name, or remove the param");
-        carry::checked(Declaration::pure(ports).issues(unnamed.then_some(issue)), TRAJECTORIES, &params.carry)
+        carry::checked(Declaration::pure(ports).issues(is_unnamed.then_some(issue)), TRAJECTORIES, &params.carry)
     }
 
     fn open(params: &ExportTrajectoriesParams, _: &Inputs, _: &Context) -> Result<Kernel, OperatorError> {
@@ -124,23 +126,25 @@ impl Operator for ExportTrajectories {
 
 impl BlockingKernel for ExportTrajectoriesParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        fn file(folder: &Path, name: &str) -> std::io::Result<BufWriter<File>> {
+            Ok(BufWriter::with_capacity(1 << 20, File::create(folder.join(name))?))
+        }
         let folder = outputs.tree(FILES)?;
-        let file = |name: &str| File::create(folder.join(name)).map(|file| BufWriter::with_capacity(1 << 20, file));
         match self.format {
             Format::Atif => {
-                let mut target = file("trajectories.jsonl")?;
+                let mut target = file(&folder, "trajectories.jsonl")?;
                 self.each(inputs, context, |row, _, carried| {
                     Ok(writeln!(target, "{}", with_carried(atif::document(row), "/extra", carried))?)
                 })?;
                 target.flush()?;
             }
             Format::Inspect => {
-                let mut target = file(inspect::FILE)?;
+                let mut target = file(&folder, inspect::FILE)?;
                 self.inspect_log(&mut target, inputs, context)?;
                 target.flush()?;
             }
             Format::Verifiers => {
-                let mut target = file("traces.jsonl")?;
+                let mut target = file(&folder, "traces.jsonl")?;
                 self.each(inputs, context, |row, rewards, carried| {
                     let episode = verifiers::episode(row, rewards, &self.name);
                     Ok(writeln!(target, "{}", with_carried(episode, "/traces/0/info", carried))?)
@@ -148,8 +152,30 @@ impl BlockingKernel for ExportTrajectoriesParams {
                 target.flush()?;
             }
             Format::NemoGym => {
-                let targets = [file("rollouts_materialized_inputs.jsonl")?, file("rollouts.jsonl")?];
-                let rejects = self.nemo_gym_files(targets, inputs, context)?;
+                let mut asked_file = file(&folder, "rollouts_materialized_inputs.jsonl")?;
+                let mut done_file = file(&folder, "rollouts.jsonl")?;
+                if inputs.rows(TRAJECTORIES)?.schema.field_with_name("reward").is_err() {
+                    let message = "a rollout of NeMo Gym has a reward, and the rows have no column `reward`";
+                    let help = "put `{op: reward, from: …, with: {sum: [{f1: 1}]}}` before the node";
+                    return Err(OperatorError::pipeline(message).with_help(help));
+                }
+                let mut questions: HashMap<String, (usize, usize)> = HashMap::new();
+                let mut rejects = Vec::new();
+                self.each(inputs, context, |row, rewards, carried| {
+                    let Some(rewards) = rewards else {
+                        rejects.push(Unfit::new("its `reward` is null or not a finite number").reject(row.id.clone()));
+                        return Ok(());
+                    };
+                    let next = questions.len();
+                    let (task, rollouts) = questions.entry(row.question_id.clone()).or_insert((next, 0));
+                    let indices = nemo_gym::Indices { task: *task, rollout: *rollouts };
+                    *rollouts += 1;
+                    let [asked, done] = nemo_gym::lines(row, rewards, &self.name, &indices);
+                    writeln!(asked_file, "{asked}")?;
+                    Ok(writeln!(done_file, "{}", with_carried(done, "", carried))?)
+                })?;
+                asked_file.flush()?;
+                done_file.flush()?;
                 outputs.write_rows("rejects", &rejects)?;
             }
         }
@@ -160,6 +186,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
 impl ExportTrajectoriesParams {
     /// Writes the head of the log, and its samples as they stream.
     fn inspect_log(&self, target: &mut impl Write, inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
+        // The head comes first, and has sums of all rows: the rows are read twice.
         let mut totals = inspect::Totals::default();
         self.each(inputs, context, |row, _, _| {
             totals.add(row);
@@ -177,45 +204,16 @@ impl ExportTrajectoriesParams {
         Ok(writeln!(target, "\n]}}")?)
     }
 
-    /// Writes both files; returns the rows without a reward.
-    fn nemo_gym_files(
-        &self,
-        mut targets: [impl Write; 2],
-        inputs: &Inputs,
-        context: &Context,
-    ) -> Result<Vec<Reject>, OperatorError> {
-        if inputs.rows(TRAJECTORIES)?.schema.field_with_name("reward").is_err() {
-            return Err(OperatorError::pipeline(
-                "a rollout of NeMo Gym has a reward, and the rows have no column `reward`",
-            )
-            .with_help("put `{op: reward, from: …, with: {sum: [{f1: 1}]}}` before the node"));
-        }
-        let mut places = nemo_gym::Places::default();
-        let mut rejects = Vec::new();
-        self.each(inputs, context, |row, rewards, carried| {
-            let Some(rewards) = rewards else {
-                rejects.push(Unfit::new("its `reward` is null or not a finite number").reject(row.id.clone()));
-                return Ok(());
-            };
-            let [asked, done] = nemo_gym::lines(row, rewards, &self.name, places.next(&row.question_id));
-            let lines = [asked, with_carried(done, "", carried)];
-            for (target, line) in targets.iter_mut().zip(lines) {
-                writeln!(target, "{line}")?;
-            }
-            Ok(())
-        })?;
-        targets.iter_mut().try_for_each(Write::flush)?;
-        Ok(rejects)
-    }
-
     /// Returns the values of the columns `carry`, an object for each row; null without such columns.
     fn carried(&self, batch: &RecordBatch) -> Result<Vec<Value>, OperatorError> {
         if self.carry.is_empty() {
             return Ok(vec![Value::Null; batch.num_rows()]);
         }
-        let lines = carry::lines(batch, &self.carry)?;
-        let parse = |line: &str| serde_json::from_str(line).map_err(|error| OperatorError::engine(error.to_string()));
-        lines.lines().map(parse).collect()
+        let mut values = Vec::with_capacity(batch.num_rows());
+        for line in carry::lines(batch, &self.carry)?.lines() {
+            values.push(serde_json::from_str(line).map_err(|error| OperatorError::engine(error.to_string()))?);
+        }
+        Ok(values)
     }
 
     /// Passes every trajectory to `take`, in order, with its reward if the format has rewards, and the values of `carry`.
@@ -231,9 +229,9 @@ impl ExportTrajectoriesParams {
             let batch = batch?;
             let rewards = if with_rewards { rewards::of_rows(&batch)? } else { vec![None; batch.num_rows()] };
             let carried = self.carried(&batch)?;
-            let rows = from_batch::<Trajectory>(&batch)?;
-            let rows = rows.iter().zip(&rewards).zip(&carried);
-            rows.into_iter().try_for_each(|((row, rewards), carried)| take(row, rewards.as_ref(), carried))?;
+            for ((row, rewards), carried) in from_batch::<Trajectory>(&batch)?.iter().zip(&rewards).zip(&carried) {
+                take(row, rewards.as_ref(), carried)?;
+            }
         }
         Ok(())
     }

@@ -62,10 +62,9 @@ impl QueryKernel for FilterParams {
         async move {
             register_functions(session);
             let rows = session.table(ROWS).await?;
-            let explained = |error| explain("where", error, &[]);
-            let predicate = rows.parse_sql_expr(&self.predicate).map_err(explained)?;
+            let predicate = rows.parse_sql_expr(&self.predicate).map_err(|error| explain("where", error, &[]))?;
             require_repeatable("where", &predicate)?;
-            let frame = rows.filter(predicate).map_err(explained)?;
+            let frame = rows.filter(predicate).map_err(|error| explain("where", error, &[]))?;
             check_types(session, "where", frame.logical_plan(), &[])?;
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
         }

@@ -73,18 +73,15 @@ impl Operator for FilterByF1 {
             .rows_in("trajectories", &[RecordKind::Trajectory], "rollouts")
             .same_out("kept", "trajectories", "rollouts that pass")
             .same_out("dropped", "trajectories", "rollouts that do not");
-        Declaration::pure(ports).issues(issues(params)).gives_plain_columns()
+        let is_wrong = !(0.0..=1.0).contains(&params.threshold);
+        let message = format!("F1 is between 0 and 1, found {}", params.threshold);
+        let issue = is_wrong.then(|| ParamIssue::new("threshold", message));
+        Declaration::pure(ports).issues(issue).gives_plain_columns()
     }
 
     fn open(params: &FilterByF1Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Map(Arc::new(params.clone())))
     }
-}
-
-fn issues(params: &FilterByF1Params) -> Vec<ParamIssue> {
-    let wrong = !(0.0..=1.0).contains(&params.threshold);
-    let message = format!("F1 is between 0 and 1, found {}", params.threshold);
-    wrong.then(|| ParamIssue::new("threshold", message)).into_iter().collect()
 }
 
 impl MapKernel for FilterByF1Params {

@@ -72,11 +72,18 @@ impl Operator for Gather {
         Declaration::pure(ports)
             .issues(issues(params))
             .checks_inputs(move |inputs| input_issues(&named, inputs))
-            .checks_columns(move |tables| column_issues(&checked, tables))
+            .checks_columns(move |tables| {
+                // Inputs that are known already may disagree, whatever the others have.
+                let known: Vec<&SchemaRef> =
+                    checked.tables.iter().filter_map(|table| tables.get(&table.name)).collect();
+                let Err(error) = united(&checked, &known) else { return Vec::new() };
+                vec![ParamIssue { help: error.help, ..ParamIssue::new("", error.message) }]
+            })
             .gives(move |tables| {
                 let known: Option<Vec<&SchemaRef>> = given.tables.iter().map(|table| tables.get(&table.name)).collect();
-                let schema = known.and_then(|known| united(&given, &known).ok());
-                schema.map(|schema| Tables::from([(ROWS.to_owned(), schema)])).unwrap_or_default()
+                // One unknown input may have any columns: then those of the result are unknown too.
+                let Some(Ok(schema)) = known.map(|known| united(&given, &known)) else { return Tables::new() };
+                Tables::from([(ROWS.to_owned(), schema)])
             })
     }
 
@@ -96,42 +103,40 @@ fn issues(params: &GatherParams) -> Vec<ParamIssue> {
     if params.tables.is_empty() {
         issues.push(ParamIssue::new("tables", "there are no tables").with_help("name the inputs of `from:`"));
     }
-    for (place, table) in params.tables.iter().enumerate() {
-        let at = |field: &str| format!("tables.{place}.{field}");
+    for (index, table) in params.tables.iter().enumerate() {
         if !names.insert(&table.name) {
-            issues.push(ParamIssue::new(at("name"), format!("the input `{}` is there twice", table.name)));
+            let message = format!("the input `{}` is there twice", table.name);
+            issues.push(ParamIssue::new(format!("tables.{index}.name"), message));
         }
-        let (found, wanted) = (table.values.len(), params.columns.len());
-        if found != wanted {
-            let message = format!("`{}` has {found} values for {wanted} columns", table.name);
-            issues.push(ParamIssue::new(at("values"), message));
+        let (count, wanted) = (table.values.len(), params.columns.len());
+        if count != wanted {
+            let message = format!("`{}` has {count} values for {wanted} columns", table.name);
+            issues.push(ParamIssue::new(format!("tables.{index}.values"), message));
         }
         if table.values.iter().any(|value| value.is_array() || value.is_object()) {
-            let message = format!("a value of `{}` is a list or a map", table.name);
-            issues.push(ParamIssue::new(at("values"), message).with_help("write text or a number"));
+            let issue = format!("a value of `{}` is a list or a map", table.name);
+            let issue = ParamIssue::new(format!("tables.{index}.values"), issue);
+            issues.push(issue.with_help("write text or a number"));
         }
     }
     issues
 }
 
 fn input_issues(params: &GatherParams, inputs: &[&str]) -> Vec<ParamIssue> {
-    let named: BTreeSet<&str> = params.tables.iter().map(|table| table.name.as_str()).collect();
-    let bound: BTreeSet<&str> = inputs.iter().copied().collect();
-    let missing = params.tables.iter().enumerate().filter(|(_, table)| !bound.contains(table.name.as_str()));
-    let missing = missing.map(|(place, table)| {
-        let message = format!("there is no input `{}`", table.name);
-        ParamIssue::new(format!("tables.{place}.name"), message).with_help("name it in `from:`")
-    });
-    let unused = inputs.iter().filter(|name| !named.contains(*name)).map(|name| {
-        ParamIssue::new("tables", format!("the input `{name}` is not in `tables`")).with_help("add it, or remove it")
-    });
-    missing.chain(unused).collect()
-}
-
-fn column_issues(params: &GatherParams, tables: &Tables) -> Vec<ParamIssue> {
-    let known: Vec<&SchemaRef> = params.tables.iter().filter_map(|table| tables.get(&table.name)).collect();
-    let united = united(params, &known).err();
-    united.map(|error| ParamIssue { help: error.help, ..ParamIssue::new("", error.message) }).into_iter().collect()
+    let mut issues = Vec::new();
+    for (index, table) in params.tables.iter().enumerate() {
+        if !inputs.contains(&table.name.as_str()) {
+            let message = format!("there is no input `{}`", table.name);
+            issues.push(ParamIssue::new(format!("tables.{index}.name"), message).with_help("name it in `from:`"));
+        }
+    }
+    for name in inputs {
+        if params.tables.iter().all(|table| table.name != *name) {
+            let issue = ParamIssue::new("tables", format!("the input `{name}` is not in `tables`"));
+            issues.push(issue.with_help("add it, or remove it"));
+        }
+    }
+    issues
 }
 
 /// Returns the columns of all inputs, then the added ones.
@@ -151,13 +156,14 @@ fn united(params: &GatherParams, schemas: &[&SchemaRef]) -> Result<SchemaRef, Op
             }
         }
     }
-    let lacking = |field: &Field| schemas.iter().any(|schema| schema.column_with_name(field.name()).is_none());
-    let fields = fields.into_iter().map(|field| {
-        let nullable = field.is_nullable() || lacking(&field);
-        field.with_nullable(nullable)
-    });
-    let added = params.columns.iter().enumerate().map(|(place, name)| Field::new(name, type_of(params, place), true));
-    Ok(Arc::new(Schema::new(fields.chain(added).collect::<Vec<_>>())))
+    for field in &mut fields {
+        let is_lacking = schemas.iter().any(|schema| schema.column_with_name(field.name()).is_none());
+        field.set_nullable(field.is_nullable() || is_lacking);
+    }
+    for (index, name) in params.columns.iter().enumerate() {
+        fields.push(Field::new(name, type_of(params, index), true));
+    }
+    Ok(Arc::new(Schema::new(fields)))
 }
 
 /// Returns the type for the values of both columns.
@@ -165,6 +171,7 @@ fn common(one: &Field, other: &Field) -> Result<DataType, OperatorError> {
     match (one.data_type(), other.data_type()) {
         (one, other) if one == other => Ok(one.clone()),
         (DataType::Null, known) | (known, DataType::Null) => Ok(known.clone()),
+        // An unsigned number beyond the range is an error when its row is read.
         (one, other) if one.is_integer() && other.is_integer() => Ok(DataType::Int64),
         (one, other) if one.is_numeric() && other.is_numeric() => Ok(DataType::Float64),
         (mine, theirs) => {
@@ -175,15 +182,16 @@ fn common(one: &Field, other: &Field) -> Result<DataType, OperatorError> {
 }
 
 /// Returns the type of an added column: that of all its values.
-fn type_of(params: &GatherParams, place: usize) -> DataType {
-    let values = params.tables.iter().filter_map(|table| table.values.get(place));
-    let values: Vec<&Value> = values.filter(|value| !value.is_null()).collect();
-    let all = |is: fn(&Value) -> bool| !values.is_empty() && values.iter().all(|value| is(value));
-    if all(Value::is_i64) {
+fn type_of(params: &GatherParams, index: usize) -> DataType {
+    let mut values: Vec<&Value> = params.tables.iter().filter_map(|table| table.values.get(index)).collect();
+    values.retain(|value| !value.is_null());
+    if values.is_empty() {
+        DataType::Utf8
+    } else if values.iter().all(|value| value.is_i64()) {
         DataType::Int64
-    } else if all(Value::is_number) {
+    } else if values.iter().all(|value| value.is_number()) {
         DataType::Float64
-    } else if all(Value::is_boolean) {
+    } else if values.iter().all(|value| value.is_boolean()) {
         DataType::Boolean
     } else {
         DataType::Utf8
@@ -212,9 +220,12 @@ impl BlockingKernel for GatherParams {
         let tables: Vec<&RowsInput> =
             self.tables.iter().map(|table| inputs.rows(&table.name)).collect::<Result<_, _>>()?;
         let Some(kind) = tables.first().map(|table| table.kind) else { return Ok(()) };
-        if let Some((name, other)) = self.tables.iter().zip(&tables).find(|(_, table)| table.kind != kind) {
-            let message = format!("`{}` has {} rows, `{}` has {kind} rows", name.name, other.kind, self.tables[0].name);
-            return Err(OperatorError::pipeline(message).with_help("only rows of one kind can be gathered"));
+        for (gathered, table) in self.tables.iter().zip(&tables) {
+            if table.kind != kind {
+                let (one, other, first) = (&gathered.name, table.kind, &self.tables[0].name);
+                let message = format!("`{one}` has {other} rows, `{first}` has {kind} rows");
+                return Err(OperatorError::pipeline(message).with_help("only rows of one kind can be gathered"));
+            }
         }
         let schemas: Vec<&SchemaRef> = tables.iter().map(|table| &table.schema).collect();
         let schema = united(self, &schemas)?;
@@ -226,49 +237,45 @@ impl BlockingKernel for GatherParams {
             for batch in table.batches() {
                 context.check_cancelled()?;
                 let batch = batch?;
-                outputs.write(ROWS, &labelled(&batch, gathered, kind, &schema, &self.columns)?)?;
+                let columns = schema.fields().iter().map(|field| self.column(field, gathered, kind, &batch));
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                outputs.write(ROWS, &RecordBatch::try_new(Arc::clone(&schema), columns)?)?;
             }
         }
         Ok(())
     }
 }
 
-/// Returns the rows of one input as they stand in the result.
-fn labelled(
-    batch: &RecordBatch,
-    gathered: &Gathered,
-    kind: RecordKind,
-    schema: &SchemaRef,
-    added: &[String],
-) -> Result<RecordBatch, OperatorError> {
-    let rows = batch.num_rows();
-    let column = |field: &Arc<Field>| -> Result<ArrayRef, OperatorError> {
-        let place = added.iter().position(|name| name == field.name());
-        if let Some(value) = place.and_then(|place| gathered.values.get(place)) {
-            return Ok(constant(value, field.data_type(), rows));
+impl GatherParams {
+    /// Returns a column of the result for rows of one input.
+    fn column(
+        &self,
+        field: &Field,
+        gathered: &Gathered,
+        kind: RecordKind,
+        batch: &RecordBatch,
+    ) -> Result<ArrayRef, OperatorError> {
+        let (name, wanted) = (field.name(), field.data_type());
+        if let Some(index) = self.columns.iter().position(|column| column == name)
+            && let Some(value) = gathered.values.get(index)
+        {
+            return Ok(constant(value, wanted, batch.num_rows()));
         }
-        if kind.id_column() == Some(field.name()) {
+        if kind.id_column() == Some(name) {
+            // Two inputs may have the same ids, which are unique in a table.
             let ids = id_column(batch).ok_or_else(|| OperatorError::data("the ids are not text"))?;
             let named = ids.iter().map(|id| id.map(|id| searchmill_schemas::gathered(id, &gathered.name)));
             return Ok(Arc::new(named.collect::<StringArray>()));
         }
-        match batch.column_by_name(field.name()) {
-            None => Ok(new_null_array(field.data_type(), rows)),
-            Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
-            Some(column) => converted(column, field, gathered),
+        let Some(column) = batch.column_by_name(name) else { return Ok(new_null_array(wanted, batch.num_rows())) };
+        if column.data_type() == wanted {
+            return Ok(Arc::clone(column));
         }
-    };
-    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
-    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
-}
-
-/// Returns a column with the type that the columns of all inputs have. A number that does not fit it is an error.
-fn converted(column: &ArrayRef, field: &Field, gathered: &Gathered) -> Result<ArrayRef, OperatorError> {
-    let wanted = field.data_type();
-    cast_exactly(column, wanted).map_err(|error| {
-        let message = format!("the column `{}` of `{}` does not fit {wanted}: {error}", field.name(), gathered.name);
-        OperatorError::data(message).with_help("give it one type by `sql`: `CAST(… AS …)`")
-    })
+        cast_exactly(column, wanted).map_err(|error| {
+            let message = format!("the column `{name}` of `{}` does not fit {wanted}: {error}", gathered.name);
+            OperatorError::data(message).with_help("give it one type by `sql`: `CAST(… AS …)`")
+        })
+    }
 }
 
 #[cfg(test)]

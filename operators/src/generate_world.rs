@@ -91,18 +91,21 @@ impl TypeShares {
     /// Type of each question in order: at any point, the count of each type is within one of its share.
     fn sequence(&self, questions: u64) -> Vec<QuestionType> {
         let total = self.sum();
-        let mut given = [0_u64; QuestionType::ALL.len()];
-        let mut next = |number: u64| {
-            let owed = |(place, kind): (usize, QuestionType)| {
-                let owed = self.of(kind) / total * (number + 1) as f64 - given[place] as f64;
-                (place, if self.of(kind) > 0.0 { owed } else { f64::NEG_INFINITY })
-            };
-            let all = QuestionType::ALL.into_iter().enumerate().map(owed);
-            let (place, _) = all.reduce(|best, one| if one.1 > best.1 { one } else { best }).unwrap_or((0, 0.0));
-            given[place] += 1;
-            QuestionType::ALL[place]
-        };
-        (0..questions).map(&mut next).collect()
+        let mut counts = [0_u64; QuestionType::ALL.len()];
+        let mut sequence = Vec::new();
+        for number in 0..questions {
+            // The type that lacks most of its share so far, of equal ones the first.
+            let (mut next, mut most) = (0, f64::NEG_INFINITY);
+            for (index, kind) in QuestionType::ALL.into_iter().enumerate() {
+                let owed = self.of(kind) / total * (number + 1) as f64 - counts[index] as f64;
+                if self.of(kind) > 0.0 && owed > most {
+                    (next, most) = (index, owed);
+                }
+            }
+            counts[next] += 1;
+            sequence.push(QuestionType::ALL[next]);
+        }
+        sequence
     }
 }
 
@@ -147,24 +150,31 @@ impl Operator for GenerateWorld {
 }
 
 fn issues(params: &Params) -> Vec<ParamIssue> {
+    let checks = [
+        ((100..=1_000_000).contains(&params.documents), "documents", "must be from 100 to 1,000,000"),
+        (params.questions <= 1_000_000, "questions", "must be at most 1,000,000"),
+        ((1..=4).contains(&params.min_hops), "min_hops", "must be from 1 to 4"),
+        ((1..=4).contains(&params.max_hops), "max_hops", "must be from 1 to 4"),
+        (params.min_hops <= params.max_hops, "min_hops", "must not be greater than `max_hops`"),
+        (params.distractors <= 8, "distractors", "must be at most 8"),
+    ];
     let mut issues = Vec::new();
-    let mut demand = |holds: bool, path: &str, message: &str| {
+    for (holds, path, message) in checks {
         if !holds {
             issues.push(ParamIssue::new(path, message));
         }
-    };
-    demand((100..=1_000_000).contains(&params.documents), "documents", "must be from 100 to 1,000,000");
-    demand(params.questions <= 1_000_000, "questions", "must be at most 1,000,000");
-    demand((1..=4).contains(&params.min_hops), "min_hops", "must be from 1 to 4");
-    demand((1..=4).contains(&params.max_hops), "max_hops", "must be from 1 to 4");
-    demand(params.min_hops <= params.max_hops, "min_hops", "must not be greater than `max_hops`");
-    demand(params.distractors <= 8, "distractors", "must be at most 8");
+    }
     for kind in QuestionType::ALL {
         let share = params.question_types.of(kind);
-        let path = format!("question_types.{}", kind.name());
-        demand(share.is_finite() && share >= 0.0, &path, "must be a number from 0 up");
+        if !share.is_finite() || share < 0.0 {
+            let path = format!("question_types.{}", kind.name());
+            issues.push(ParamIssue::new(path, "must be a number from 0 up"));
+        }
     }
-    demand(params.question_types.sum() > 0.0, "question_types", "one of the shares must be greater than 0");
+    let has_types = params.question_types.sum() > 0.0;
+    if !has_types {
+        issues.push(ParamIssue::new("question_types", "one of the shares must be greater than 0"));
+    }
     issues
 }
 
@@ -175,8 +185,19 @@ impl BlockingKernel for Params {
             .num_threads(context.threads())
             .build()
             .map_err(|error| OperatorError::machine(format!("cannot start threads: {error}")))?;
+        // Before anything is written: a world may be too small for the questions.
         let drafts = self.drafts(&world, context)?;
-        write_documents(&world, &pool, outputs, context)?;
+        // Four blocks a thread, so that documents are written while memory holds only a part of them.
+        let window = BLOCK * 4 * context.threads() as u64;
+        for start in (0..world.documents).step_by(window as usize) {
+            context.check_cancelled()?;
+            let blocks: Vec<u64> = (start..world.documents.min(start + window)).step_by(BLOCK as usize).collect();
+            let batches: Vec<_> = pool.install(|| blocks.par_iter().map(|block| block_of(&world, *block)).collect());
+            for batch in batches {
+                outputs.write("documents", &batch?)?;
+            }
+            context.progress().set(world.documents.min(start + window), world.documents, "documents");
+        }
         report(&drafts, self, outputs);
         write_questions(drafts, &world, outputs)
     }
@@ -189,22 +210,20 @@ impl Params {
         for (number, kind) in kinds.into_iter().enumerate() {
             context.check_cancelled()?;
             let hops = self.min_hops..=self.max_hops;
-            let attempt = |attempt| draft(world, kind, hops.clone(), number as u64, attempt);
-            let drafts = (0..ATTEMPTS).filter_map(attempt);
-            if !exam.take_first(drafts) {
-                return Err(self.exhausted(number, kind));
-            }
+            let mut drafts =
+                (0..ATTEMPTS).filter_map(|attempt| draft(world, kind, hops.clone(), number as u64, attempt));
+            let Some(draft) = drafts.find(|draft| exam.is_welcome(draft)) else {
+                let (documents, kind) = (self.documents, kind.name());
+                let message =
+                    format!("a world of {documents} documents has no further {kind} question after {number} questions");
+                let help = "ask for more `documents` or fewer `questions`, or widen `min_hops` to `max_hops`";
+                return Err(OperatorError::pipeline(message).with_help(help));
+            };
+            exam.asked.insert(draft.text.clone());
+            *exam.answered.entry((draft.kind, draft.answers[0].clone())).or_default() += 1;
+            exam.drafts.push(draft);
         }
         Ok(exam.drafts)
-    }
-
-    fn exhausted(&self, number: usize, kind: QuestionType) -> OperatorError {
-        let documents = self.documents;
-        OperatorError::pipeline(format!(
-            "a world of {documents} documents has no further {} question after {number} questions",
-            kind.name()
-        ))
-        .with_help("ask for more `documents` or fewer `questions`, or widen `min_hops` to `max_hops`")
     }
 }
 
@@ -217,43 +236,13 @@ struct Exam {
 }
 
 impl Exam {
-    fn take_first(&mut self, mut candidates: impl Iterator<Item = Draft>) -> bool {
-        let found = candidates.find(|draft| self.is_welcome(draft));
-        if let Some(draft) = found {
-            self.asked.insert(draft.text.clone());
-            *self.answered.entry((draft.kind, draft.answers[0].clone())).or_default() += 1;
-            self.drafts.push(draft);
-            return true;
-        }
-        false
-    }
-
     /// Whether the question is new and its answer not too frequent: at most two uses plus 1 % of the questions so
     /// far. Null questions have no such limit.
     fn is_welcome(&self, draft: &Draft) -> bool {
         let most = 2 + self.drafts.len() / 100;
-        let given = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
-        !self.asked.contains(&draft.text) && (draft.kind == QuestionType::Null || given < most)
+        let uses = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
+        !self.asked.contains(&draft.text) && (draft.kind == QuestionType::Null || uses < most)
     }
-}
-
-fn write_documents(
-    world: &World,
-    pool: &rayon::ThreadPool,
-    outputs: &mut Outputs,
-    context: &Context,
-) -> Result<(), OperatorError> {
-    let window = BLOCK * 4 * context.threads() as u64;
-    for start in (0..world.documents).step_by(window as usize) {
-        context.check_cancelled()?;
-        let blocks: Vec<u64> = (start..world.documents.min(start + window)).step_by(BLOCK as usize).collect();
-        let batches: Vec<_> = pool.install(|| blocks.par_iter().map(|block| block_of(world, *block)).collect());
-        for batch in batches {
-            outputs.write("documents", &batch?)?;
-        }
-        context.progress().set(world.documents.min(start + window), world.documents, "documents");
-    }
-    Ok(())
 }
 
 /// Builds one batch of documents.
@@ -264,13 +253,15 @@ fn block_of(world: &World, start: u64) -> Result<RecordBatch, OperatorError> {
 }
 
 fn write_questions(drafts: Vec<Draft>, world: &World, outputs: &mut Outputs) -> Result<(), OperatorError> {
-    let numbered = drafts.into_iter().enumerate();
-    let mut rows = numbered.map(|(number, draft)| draft.row(format!("q-{number:06}"), world)).peekable();
-    while rows.peek().is_some() {
-        let some: Vec<Question> = rows.by_ref().take(QUESTION_ROWS).collect();
-        outputs.write_rows("questions", &some)?;
+    let mut rows: Vec<Question> = Vec::new();
+    for (number, draft) in drafts.into_iter().enumerate() {
+        rows.push(draft.row(format!("q-{number:06}"), world));
+        if rows.len() == QUESTION_ROWS {
+            outputs.write_rows("questions", &rows)?;
+            rows.clear();
+        }
     }
-    Ok(())
+    outputs.write_rows("questions", &rows)
 }
 
 /// Reports the scores that are possible without retrieval, as figures and text.

@@ -177,13 +177,15 @@ impl JoinParams {
     fn renamed(&self, left: &DFSchema, right: DataFrame) -> Result<DataFrame, OperatorError> {
         let keys = self.right_keys();
         let mut columns: Vec<Expr> =
-            keys.iter().enumerate().map(|(place, name)| ident(name).alias(key_name(place))).collect();
+            keys.iter().enumerate().map(|(index, name)| ident(name).alias(key_name(index))).collect();
         for field in right.schema().fields().iter().filter(|field| !keys.contains(field.name())) {
             let name = field.name();
-            let clashes = left.has_column_with_unqualified_name(name);
-            let new = if clashes { format!("{name}{}", self.suffix) } else { name.clone() };
-            let taken = |schema: &DFSchema| schema.has_column_with_unqualified_name(&new);
-            if clashes && (taken(left) || taken(right.schema())) {
+            if !left.has_column_with_unqualified_name(name) {
+                columns.push(ident(name).alias(name));
+                continue;
+            }
+            let new = format!("{name}{}", self.suffix);
+            if [left, right.schema()].iter().any(|schema| schema.has_column_with_unqualified_name(&new)) {
                 let message = format!("both inputs have `{name}`, and one of them has `{new}` too");
                 return Err(OperatorError::pipeline(message).with_help("give another `suffix`"));
             }
@@ -194,7 +196,7 @@ impl JoinParams {
 
     /// Joins both sides: `right` is held in memory, and the rows of `left` stream.
     fn joined(&self, left: DataFrame, right: DataFrame) -> Result<DataFrame, DataFusionError> {
-        let pairs = matches!(self.how, How::Inner | How::Left);
+        let has_pairs = matches!(self.how, How::Inner | How::Left);
         let kind = match self.how {
             How::Inner => JoinType::Inner,
             How::Left => JoinType::Right,
@@ -202,13 +204,17 @@ impl JoinParams {
             How::Anti => JoinType::RightAnti,
         };
         let mut columns = columns_of(&left);
-        if pairs {
+        // Without the keys of `right`, which stand first and equal those of `left`.
+        if has_pairs {
             columns.extend(columns_of(&right).into_iter().skip(self.on.len()));
         }
-        let agree = self.on.iter().enumerate().map(|(place, name)| ident(key_name(place)).eq(ident(name)));
+        let agree = self.on.iter().enumerate().map(|(index, name)| ident(key_name(index)).eq(ident(name)));
+        // The row numbers of both sides order the pairs: a join promises no order.
         let joined = right.with_column(RIGHT_ROW, row_number())?.join_on(numbered(left)?, kind, agree)?;
         let mut order = vec![ident(ROW).sort(true, true)];
-        order.extend(pairs.then(|| ident(RIGHT_ROW).sort(true, true)));
+        if has_pairs {
+            order.push(ident(RIGHT_ROW).sort(true, true));
+        }
         joined.sort(order)?.select(columns)
     }
 }
@@ -218,46 +224,44 @@ async fn first_keys(session: &SessionContext, table: &str, keys: &[String]) -> O
     let columns: Vec<Expr> = keys.iter().map(ident).collect();
     let frame = session.table(table).await.ok()?.select(columns).ok()?.limit(0, Some(KEYS_TOLD)).ok()?;
     let options = FormatOptions::new().with_null("NULL");
-    let mut told = Vec::new();
+    let mut rows = Vec::new();
     for batch in frame.collect().await.ok()? {
         for row in 0..batch.num_rows() {
             let mut cells = Vec::new();
             for column in batch.columns() {
                 let cell = ArrayFormatter::try_new(column.as_ref(), &options).ok()?.value(row).try_to_string().ok()?;
-                cells.push(shorten(&without_control(&cell), KEY_CHARACTERS));
+                let mut shown = String::new();
+                for c in cell.chars() {
+                    // A line break would end the line of the warning.
+                    if c.is_control() {
+                        shown.extend(c.escape_default());
+                    } else {
+                        shown.push(c);
+                    }
+                }
+                cells.push(shorten(&shown, KEY_CHARACTERS));
             }
-            told.push(format!("`{}`", cells.join("`, `")));
+            rows.push(format!("`{}`", cells.join("`, `")));
         }
     }
-    Some(told.join("; "))
-}
-
-/// Writes control characters, such as line breaks, as their escapes.
-fn without_control(text: &str) -> String {
-    let mut shown = String::new();
-    for ch in text.chars() {
-        if ch.is_control() {
-            shown.extend(ch.escape_default());
-        } else {
-            shown.push(ch);
-        }
-    }
-    shown
+    Some(rows.join("; "))
 }
 
 fn columns_of(frame: &DataFrame) -> Vec<Expr> {
     frame.schema().columns().into_iter().map(Expr::Column).collect()
 }
 
-fn key_name(place: usize) -> String {
-    format!("__key{place}")
+fn key_name(index: usize) -> String {
+    format!("__key{index}")
 }
 
 fn require_keys(schema: &DFSchema, param: &str, keys: &[String]) -> Result<(), OperatorError> {
-    let missing = keys.iter().find(|name| !schema.has_column_with_unqualified_name(name));
-    missing.map_or(Ok(()), |name| {
-        Err(explain(param, datafusion::common::field_not_found(None::<&str>, name, schema), &[]))
-    })
+    for name in keys {
+        if !schema.has_column_with_unqualified_name(name) {
+            return Err(explain(param, datafusion::common::field_not_found(None::<&str>, name, schema), &[]));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) struct LogprobParams {
     /// `model`.
     pub(crate) model: Option<String>,
     /// Branch, tag or commit of a Hugging Face model. A commit never changes.
-    #[serde(default = "main_branch")]
+    #[serde(default = "crate::read_model::main_branch")]
     pub(crate) revision: String,
     /// Folder of a PEFT LoRA adapter for the model.
     pub(crate) adapter: Option<String>,
@@ -48,10 +48,6 @@ pub(crate) struct LogprobParams {
     pub(crate) context: Option<usize>,
     /// Computation precision: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`).
     pub(crate) dtype: Precision,
-}
-
-fn main_branch() -> String {
-    "main".to_owned()
 }
 
 /// The scored text.
@@ -93,7 +89,13 @@ impl Operator for Logprob {
     ];
 
     fn declare(params: &LogprobParams) -> Declaration {
-        let declaration = Declaration::pure(ports(params)).issues(issues(params));
+        let arity = if params.model.is_some() { Arity::AnyNumber } else { Arity::Many };
+        let about = "The model and optionally an adapter for it, in any order.";
+        let ports = Ports::new()
+            .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts.")
+            .input_of("model", Accept::Tree(TreeKind::Model), arity, about)
+            .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with log-probability columns.");
+        let declaration = Declaration::pure(ports).issues(issues(params));
         params.source().declared(declaration.repeatability(Repeatability::Processor).uses_gpus(true))
     }
 
@@ -106,21 +108,9 @@ impl Operator for Logprob {
     }
 }
 
-fn ports(params: &LogprobParams) -> Ports {
-    let arity = if params.model.is_some() { Arity::AnyNumber } else { Arity::Many };
-    Ports::new()
-        .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts.")
-        .input_of(
-            "model",
-            Accept::Tree(TreeKind::Model),
-            arity,
-            "The model and optionally an adapter for it, in any order.",
-        )
-        .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with log-probability columns.")
-}
-
 fn issues(params: &LogprobParams) -> Vec<ParamIssue> {
     let mut issues = params.source().check("");
+    // The model's params are at the top here, not below a param of their own.
     for issue in &mut issues {
         issue.path = issue.path.trim_start_matches('.').to_owned();
     }
@@ -139,8 +129,8 @@ impl LogprobKernel {
     /// Renders the messages before the scored text. In a rollout that is one text, those after the opening continue it.
     fn prompt(&self, trajectory: &Trajectory, before: &[Message]) -> Result<Prompt, String> {
         let opening = before.iter().position(|message| !message.is_opening()).unwrap_or(before.len());
-        let (told, text) = before.split_at(if trajectory.is_one_text() { opening } else { before.len() });
-        let messages: Vec<_> = told.iter().map(|message| chat_message(message, false)).collect();
+        let (asked, text) = before.split_at(if trajectory.is_one_text() { opening } else { before.len() });
+        let messages: Vec<_> = asked.iter().map(|message| chat_message(message, false)).collect();
         let tools = parse_tools(&trajectory.tools)?;
         let mut prompt = self.scorer.template().prompt(&messages, &tools, &self.params.template_options)?;
         for message in text {
@@ -160,20 +150,11 @@ impl LogprobKernel {
         let last = messages.iter().rposition(Message::is_model).ok_or("the model said nothing")?;
         let prompt = self.prompt(trajectory, &messages[..last])?;
         let said = messages[last].content.as_str();
-        let of = |before: &str, text: &str, after: &str| {
-            let (mut whole, control) = (prompt.clone(), self.scorer.control());
-            let start = whole.text.len() + before.len();
-            for part in [before, text, after] {
-                whole.push(part, control);
-            }
-            let scored = self.scorer.score(&whole, start..start + text.len())?;
-            Ok::<_, String>((text.to_owned(), scored))
-        };
-        match self.params.span {
-            ScoredSpan::LastTurn => of("", said, ""),
+        let (before, texts, after) = match self.params.span {
+            ScoredSpan::LastTurn => ("", vec![said], ""),
             ScoredSpan::Prediction => {
                 let (before, after) = frame(trajectory, said)?;
-                of(before, &trajectory.prediction, after)
+                (before, vec![trajectory.prediction.as_str()], after)
             }
             ScoredSpan::GoldAnswer => {
                 let (before, after) = match frame(trajectory, said) {
@@ -181,16 +162,23 @@ impl LogprobKernel {
                     Err(_) if trajectory.is_in_turns() => ("", ""),
                     frame => frame?,
                 };
-                let mut best: Option<(String, Scored)> = None;
-                for answer in &trajectory.golden_answers {
-                    let found = of(before, answer, after)?;
-                    if best.as_ref().is_none_or(|best| found.1.mean() > best.1.mean()) {
-                        best = Some(found);
-                    }
-                }
-                best.ok_or_else(|| "there is no golden answer".to_owned())
+                (before, trajectory.golden_answers.iter().map(String::as_str).collect(), after)
+            }
+        };
+        // Of several golden answers, the likeliest; of equal ones, the first.
+        let mut best: Option<(String, Scored)> = None;
+        for text in texts {
+            let (mut whole, control) = (prompt.clone(), self.scorer.control());
+            let start = whole.text.len() + before.len();
+            for part in [before, text, after] {
+                whole.push(part, control);
+            }
+            let scored = self.scorer.score(&whole, start..start + text.len())?;
+            if best.as_ref().is_none_or(|(_, best)| scored.mean() > best.mean()) {
+                best = Some((text.to_owned(), scored));
             }
         }
+        best.ok_or_else(|| "there is no golden answer".to_owned())
     }
 }
 
@@ -202,48 +190,48 @@ fn frame<'t>(trajectory: &Trajectory, text: &'t str) -> Result<(&'t str, &'t str
     }
     let prediction = trajectory.prediction.as_str();
     let end = text.rfind("</answer>").unwrap_or(text.len());
-    let stands_alone = |at: &usize| {
-        let before = text[..*at].chars().next_back();
-        let after = text[at + prediction.len()..].chars().next();
+    // From the end: the model may name its answer while it thinks.
+    for (at, _) in text[..end].rmatch_indices(prediction) {
+        let (before, after) = (&text[..at], &text[at + prediction.len()..]);
+        let beside = [before.chars().next_back(), after.chars().next()];
         // Not a part of a word, and not the name in a closing tag.
-        !prediction.is_empty()
-            && before != Some('/')
-            && ![before, after].into_iter().flatten().any(char::is_alphanumeric)
-    };
-    let at = text[..end].rmatch_indices(prediction).map(|(at, _)| at).find(stands_alone);
-    let at = at.ok_or("the last turn holds no answer whose place could be taken")?;
-    Ok((&text[..at], &text[at + prediction.len()..]))
+        let stands_alone = beside[0] != Some('/') && !beside.into_iter().flatten().any(char::is_alphanumeric);
+        if !prediction.is_empty() && stands_alone {
+            return Ok((before, after));
+        }
+    }
+    Err("the last turn holds no answer whose place could be taken".to_owned())
 }
 
 impl MapKernel for LogprobKernel {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
-        let (mut kept, mut found) = (Vec::new(), Vec::new());
+        let (mut indices, mut scores) = (Vec::new(), Vec::new());
         for (row, trajectory) in from_batch::<Trajectory>(batch)?.into_iter().enumerate() {
             match self.score(&trajectory) {
                 Ok(scored) => {
-                    kept.push(row as u32);
-                    found.push(scored);
+                    indices.push(row as u32);
+                    scores.push(scored);
                 }
                 Err(message) => output.reject(Unfit::new(message).reject(trajectory.id)),
             }
         }
-        let batch = take_record_batch(batch, &UInt32Array::from(kept))?;
-        output.push("trajectories", scored_rows(&batch, &found)?);
+        let batch = take_record_batch(batch, &UInt32Array::from(indices))?;
+        output.push("trajectories", scored_rows(&batch, &scores)?);
         Ok(())
     }
 }
 
 /// Adds the score columns to the rows.
-fn scored_rows(batch: &RecordBatch, found: &[(String, Scored)]) -> Result<RecordBatch, OperatorError> {
+fn scored_rows(batch: &RecordBatch, scores: &[(String, Scored)]) -> Result<RecordBatch, OperatorError> {
     let item = Arc::new(Field::new("item", DataType::Float32, false));
     let mut tokens = ListBuilder::new(Float32Builder::new()).with_field(item);
-    for (_, scored) in found {
+    for (_, scored) in scores {
         tokens.values().append_slice(&scored.log_probabilities);
         tokens.append(true);
     }
-    let sums = Float64Array::from_iter_values(found.iter().map(|(_, scored)| scored.sum()));
-    let means = Float64Array::from_iter_values(found.iter().map(|(_, scored)| scored.mean()));
-    let texts = StringArray::from_iter_values(found.iter().map(|(text, _)| text));
+    let sums = Float64Array::from_iter_values(scores.iter().map(|(_, scored)| scored.sum()));
+    let means = Float64Array::from_iter_values(scores.iter().map(|(_, scored)| scored.mean()));
+    let texts = StringArray::from_iter_values(scores.iter().map(|(text, _)| text));
     let columns: [(&str, ArrayRef); 4] = [
         ("logprob", Arc::new(sums)),
         ("logprob_mean", Arc::new(means)),

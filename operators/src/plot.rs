@@ -60,9 +60,11 @@ impl Operator for Plot {
         );
         let checked = params.clone();
         Declaration::pure(ports).issues(params.issues()).checks_columns(move |tables| {
-            let unknown = checked.column_issues(tables);
-            let unfit = || columns_checked(tables, ROWS, |schema| data::check(&checked, schema));
-            if unknown.is_empty() { unfit().into_iter().collect() } else { unknown }
+            let mut issues = checked.column_issues(tables);
+            if issues.is_empty() {
+                issues.extend(columns_checked(tables, ROWS, |schema| data::check(&checked, schema)));
+            }
+            issues
         })
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
-use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use searchmill_data::documents::files::{Documents, MAX_BYTES};
 use searchmill_data::documents::kind;
 use searchmill_data::row_kind::RowKind;
@@ -79,11 +79,13 @@ impl Operator for Read {
     fn declare(params: &ReadParams) -> Declaration {
         let ports = Ports::new().rows_out("rows", RecordKind::from(params.kind), "the rows, in the order of the files");
         let paths = params.path.list();
-        let source = |path: &String| match params.layout {
-            Some(Layout::Files) => location::named_source(path, kind::ENDINGS),
-            _ => location::source(path),
-        };
-        let sources: Vec<Source> = paths.iter().map(source).collect();
+        let mut sources = Vec::with_capacity(paths.len());
+        for path in &paths {
+            sources.push(match params.layout {
+                Some(Layout::Files) => location::named_source(path, kind::ENDINGS),
+                _ => location::source(path),
+            });
+        }
         // The content behind a URL may change.
         let remote = sources.iter().any(Source::is_remote);
         let checked = params.clone();
@@ -121,11 +123,17 @@ struct ReadKernel {
 
 impl BlockingKernel for ReadKernel {
     fn run(&self, _: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        if self.params.kind == RowKind::Table && self.params.columns.is_empty() && self.all_parquet() {
+        let is_plain_table = self.params.kind == RowKind::Table && self.params.columns.is_empty();
+        if is_plain_table && self.formats().all(|format| format == Some(Format::Parquet)) {
             return self.copy_parquet(outputs, context);
         }
         self.check_fields(context)?;
-        let mut sink = Sink::new(outputs, &self.params, Identity::new(self.rule()));
+        let rule = match (self.params.kind, self.params.layout) {
+            (RowKind::Table, _) => Rule::None,
+            (RowKind::Document, Some(layout)) => layout.document_ids(),
+            _ => Rule::Unique,
+        };
+        let mut sink = Sink::new(outputs, &self.params, Identity::new(rule));
         if self.params.layout == Some(Layout::Files) {
             let limit = self.params.max_bytes.unwrap_or(MAX_BYTES);
             let documents = Documents::new(context, self.params.compression, limit);
@@ -140,7 +148,7 @@ impl BlockingKernel for ReadKernel {
         let decoder = self.decoder(context)?;
         map_in_order(
             context.threads(),
-            |push| table::blocks(&self.files, self.splitting(), context, push),
+            |push| table::blocks(&self.files, splitting_of(&self.params), context, push),
             |block| decoder.decode(block),
             |decoded| self.accept(&mut sink, decoded, context),
         )?;
@@ -170,50 +178,31 @@ impl ReadKernel {
         sink.skipped += decoded.skipped;
         sink.notes.nulled(&decoded.file, &decoded.nulled);
         sink.notes.remarks.extend(decoded.remarks.iter().copied());
-        let (batch, rejects) = sink.identity.apply(decoded)?;
-        let flow = sink.take(self.prefixed(batch)?, &rejects)?;
+        let (mut batch, rejects) = sink.identity.apply(decoded)?;
+        if let Some(prefix) = &self.params.id_prefix {
+            let ids = text_column(&batch, "id")?.iter();
+            let ids: StringArray = ids.map(|id| id.map(|id| format!("{prefix}{id}"))).collect();
+            let (schema, mut columns, _) = batch.into_parts();
+            columns[schema.index_of("id")?] = Arc::new(ids);
+            batch = RecordBatch::try_new(schema, columns)?;
+        }
+        let flow = sink.take(batch, &rejects)?;
         context.progress().set(sink.rows, self.params.limit.unwrap_or(0), "rows");
         Ok(flow)
-    }
-
-    fn splitting(&self) -> Splitting {
-        splitting_of(&self.params)
     }
 
     fn formats(&self) -> impl Iterator<Item = Option<Format>> {
         self.files.iter().map(|file| self.params.format.or_of_name(&file.name))
     }
 
-    fn all_parquet(&self) -> bool {
-        self.formats().all(|format| format == Some(Format::Parquet))
-    }
-
-    fn rule(&self) -> Rule {
-        match (self.params.kind, self.params.layout) {
-            (RowKind::Table, _) => Rule::None,
-            (RowKind::Document, Some(layout)) => layout.document_ids(),
-            _ => Rule::Unique,
-        }
-    }
-
-    /// Prepends `id_prefix` to the ids of the rows.
-    fn prefixed(&self, batch: RecordBatch) -> Result<RecordBatch, OperatorError> {
-        let Some(prefix) = &self.params.id_prefix else { return Ok(batch) };
-        let ids = text_column(&batch, "id")?.iter();
-        let ids: StringArray = ids.map(|id| id.map(|id| format!("{prefix}{id}"))).collect();
-        let (schema, mut columns, _) = batch.into_parts();
-        columns[schema.index_of("id")?] = Arc::new(ids);
-        Ok(RecordBatch::try_new(schema, columns)?)
-    }
-
     fn decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
         let kind = RecordKind::from(self.params.kind);
         if let Some(layout) = self.params.layout {
-            let added = |(name, origin): (&String, &String)| {
+            let mut added = Vec::new();
+            for (name, origin) in &self.params.columns {
                 let origin = Origin::parse(origin).map_err(OperatorError::pipeline)?;
-                Ok(Added { name: name.clone(), origin })
-            };
-            let added = self.params.columns.iter().map(added).collect::<Result<_, OperatorError>>()?;
+                added.push(Added { name: name.clone(), origin });
+            }
             return Ok(Decoder::Layout(layout, kind, added));
         }
         if kind == RecordKind::Table { self.table_decoder(context) } else { self.kind_decoder(kind, context) }
@@ -232,28 +221,37 @@ impl ReadKernel {
         let absent = if kind == RecordKind::Trajectory { self.absent(context)? } else { None };
         let schema = kind.schema();
         let columns = &self.params.columns;
-        let source = |name: &str| columns.get(name).cloned().unwrap_or_else(|| name.to_owned());
-        let origins = schema.fields().iter().map(|field| self.origin(field.name(), &source(field.name())));
-        let origins = origins.collect::<Result<Vec<_>, _>>().map_err(OperatorError::pipeline)?;
+        let mut origins = Vec::with_capacity(schema.fields().len());
+        for field in schema.fields() {
+            let source = columns.get(field.name()).unwrap_or(field.name());
+            origins.push(self.origin(field.name(), source).map_err(OperatorError::pipeline)?);
+        }
         let mut fields: Vec<&str> = origins.iter().flat_map(Origin::fields).collect();
         fields.sort_unstable();
         let once = fields.windows(2).all(|pair| pair[0] != pair[1]);
         let plain = origins.iter().all(|origin| matches!(origin, Origin::Field(_)));
         let cells = self.formats().any(|format| matches!(format, Some(Format::Csv | Format::Tsv)));
         let ids = if columns.contains_key("id") { Ids::Required } else { Ids::Numbered };
-        // Messages show the column name instead of a template.
-        let is_template = |name: &str| Origin::parse(&source(name)).is_ok_and(|origin| origin.is_template());
-        let shown = |name: &str| if is_template(name) { name.to_owned() } else { source(name) };
-        let target = Direct::kind(kind, shown, schema.fields(), ids);
+        let target = Direct::kind(
+            kind,
+            |name| match columns.get(name) {
+                // Messages show the column name instead of a template.
+                Some(source) if !Origin::parse(source).is_ok_and(|origin| origin.is_template()) => source.clone(),
+                _ => name.to_owned(),
+            },
+            schema.fields(),
+            ids,
+        );
         // Conversations have many forms.
         let conversation = if kind == RecordKind::Trajectory {
             Some([schema.index_of("messages")?, schema.index_of("protocol")?])
         } else {
             None
         };
-        let simple = once && plain && !cells && conversation.is_none();
-        let mapped = |target| Decoder::Mapped(Mapped { origins, target, absent, conversation });
-        Ok(if simple { Decoder::Direct(target) } else { mapped(target) })
+        if once && plain && !cells && conversation.is_none() {
+            return Ok(Decoder::Direct(target));
+        }
+        Ok(Decoder::Mapped(Mapped { origins, target, absent, conversation }))
     }
 
     fn table_decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
@@ -261,14 +259,31 @@ impl ReadKernel {
         let origins = origins.collect::<Result<Vec<_>, _>>().map_err(OperatorError::pipeline)?;
         let mut shapes: Vec<Shape> = vec![Shape::Unknown; origins.len()];
         let mut row = Shape::row();
-        self.sample(context, |record| {
-            if origins.is_empty() { widen(&mut row, record) } else { widen_mapped(&mut shapes, &origins, record) }
-        })?;
+        let most = match self.params.infer_rows {
+            0 => u64::MAX,
+            rows => (rows / self.files.len() as u64).max(100),
+        };
+        // The first rows of every file.
+        for file in &self.files {
+            let mut left = most;
+            table::blocks(std::slice::from_ref(file), splitting_of(&self.params), context, &mut |block: Block| {
+                for (_, _, record) in block.raw().into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
+                    // A record that cannot be parsed is ignored here and rejected when it is read.
+                    drop(if origins.is_empty() {
+                        widen(&mut row, record)
+                    } else {
+                        widen_mapped(&mut shapes, &origins, record)
+                    });
+                }
+                left = left.saturating_sub(block.count() as u64);
+                if left == 0 { Flow::Stop } else { Flow::Continue }
+            })?;
+            context.check_cancelled()?;
+        }
         if origins.is_empty() {
             return Ok(Decoder::Direct(Direct::table(row.columns())));
         }
-        let named = |(name, shape): (&String, Shape)| (name.clone(), shape);
-        let object = Shape::Object(self.params.columns.keys().zip(shapes).map(named).collect());
+        let object = Shape::Object(self.params.columns.keys().cloned().zip(shapes).collect());
         let target = Direct::table(object.columns());
         Ok(Decoder::Mapped(Mapped { origins, target, absent: None, conversation: None }))
     }
@@ -276,9 +291,14 @@ impl ReadKernel {
     /// Returns the columns of trajectories to derive: those that no record has. Fails if one does not follow from others.
     fn absent(&self, context: &Context) -> Result<Option<Absent>, OperatorError> {
         let schema = RecordKind::Trajectory.schema();
-        let mapped = |name: &str| name == "id" || self.params.columns.contains_key(name);
-        let required = schema.fields().iter().filter(|field| !field.is_nullable() && !mapped(field.name()));
-        let required = required.map(|field| (field.name().as_str(), field.name().clone())).collect();
+        let mut required = Vec::new();
+        for field in schema.fields() {
+            let name = field.name();
+            // Rows without an id are numbered.
+            if !field.is_nullable() && name != "id" && !self.params.columns.contains_key(name) {
+                required.push((name.as_str(), name.clone()));
+            }
+        }
         let (absent, seen) = self.unseen(required, context)?;
         let names: Vec<String> = absent.into_iter().map(|(_, name)| name).collect();
         // An empty input lacks no field.
@@ -328,7 +348,7 @@ impl ReadKernel {
             if missing.is_empty() {
                 break;
             }
-            table::blocks(std::slice::from_ref(file), self.splitting(), context, &mut |block: Block| {
+            table::blocks(std::slice::from_ref(file), splitting_of(&self.params), context, &mut |block: Block| {
                 for (_, _, record) in block.raw() {
                     let fields = field_names(record);
                     missing.retain(|(_, field)| !fields.contains(field));
@@ -342,31 +362,6 @@ impl ReadKernel {
             context.check_cancelled()?;
         }
         Ok((missing, seen))
-    }
-
-    /// Passes the first rows of every file to `look`.
-    fn sample(
-        &self,
-        context: &Context,
-        mut look: impl FnMut(Raw<'_>) -> Result<(), Fault>,
-    ) -> Result<(), OperatorError> {
-        let most = match self.params.infer_rows {
-            0 => u64::MAX,
-            rows => (rows / self.files.len() as u64).max(100),
-        };
-        for file in &self.files {
-            let mut left = most;
-            table::blocks(std::slice::from_ref(file), self.splitting(), context, &mut |block: Block| {
-                for (_, _, record) in block.raw().into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
-                    // A record that cannot be parsed is ignored here and rejected when it is read.
-                    drop(look(record));
-                }
-                left = left.saturating_sub(block.count() as u64);
-                if left == 0 { Flow::Stop } else { Flow::Continue }
-            })?;
-            context.check_cancelled()?;
-        }
-        Ok(())
     }
 
     /// Returns the names of the other layouts that fit the first records of the first file: those with the most typical
@@ -388,10 +383,11 @@ impl ReadKernel {
 
     /// Returns how well the worst of the first records of the first file fits a layout.
     fn fit(&self, layout: Layout, kind: RecordKind, context: &Context) -> Result<usize, OperatorError> {
-        let splitting = Splitting { cut: layout.cut(), ..self.splitting() };
+        let splitting = Splitting { cut: layout.cut(), ..splitting_of(&self.params) };
         let mut worst = None;
         table::blocks(self.files.get(..1).unwrap_or_default(), splitting, context, &mut |block: Block| {
             let records = block.raw().into_iter().take(TRIED_RECORDS);
+            // A record that cannot be parsed fits no layout.
             let fits =
                 records.map(|(line, _, record)| record.value().map_or(0, |(value, _)| layout.fit(kind, line, &value)));
             worst = fits.min();
@@ -428,14 +424,14 @@ impl ReadKernel {
 fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
     match record {
         Raw::Json(bytes) => {
-            let widened = |bytes: &[u8]| {
+            // On a copy: a record that is broken behind its first fields must not leave them behind.
+            let (next, _) = with_constants(&bytes, |bytes| {
                 let mut next = row.clone();
                 let mut parser = serde_json::Deserializer::from_slice(bytes);
                 Widen(&mut next).deserialize(&mut parser)?;
                 parser.end()?;
                 Ok::<_, Fault>(next)
-            };
-            let (next, _) = with_constants(&bytes, widened)?;
+            })?;
             if matches!(next, Shape::Object(_)) {
                 *row = next;
             }
@@ -467,22 +463,26 @@ fn widen_mapped(shapes: &mut [Shape], origins: &[Origin], record: Raw<'_>) -> Re
 }
 
 fn aligned(batch: &RecordBatch, schema: &SchemaRef, file: &SourceFile) -> Result<RecordBatch, OperatorError> {
-    let misfit =
-        |message: String| OperatorError::data(format!("`{}` does not match the first file: {message}", file.shown));
-    let column = |field: &FieldRef| {
-        let column =
-            batch.column_by_name(field.name()).ok_or_else(|| misfit(format!("it has no column `{}`", field.name())))?;
-        cast_exactly(column, field.data_type()).map_err(|error| {
-            let (name, found, wanted) = (field.name(), column.data_type(), field.data_type());
-            misfit(format!("its column `{name}` is {found}, not {wanted}: {error}"))
-        })
-    };
     if let Some(extra) = batch.schema().fields().iter().find(|field| schema.field_with_name(field.name()).is_err()) {
-        return Err(misfit(format!("it has an extra column `{}`", extra.name())));
+        return Err(misfit(file, &format!("it has an extra column `{}`", extra.name())));
     }
-    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    let mut columns = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        let (name, wanted) = (field.name(), field.data_type());
+        let Some(column) = batch.column_by_name(name) else {
+            return Err(misfit(file, &format!("it has no column `{name}`")));
+        };
+        columns.push(cast_exactly(column, wanted).map_err(|error| {
+            misfit(file, &format!("its column `{name}` is {}, not {wanted}: {error}", column.data_type()))
+        })?);
+    }
+    // A table without columns has rows too.
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+fn misfit(file: &SourceFile, message: &str) -> OperatorError {
+    OperatorError::data(format!("`{}` does not match the first file: {message}", file.shown))
 }
 
 /// Writes accepted rows and rejects.
@@ -505,6 +505,7 @@ impl<'a, 'b> Sink<'a, 'b> {
     }
 
     fn take(&mut self, batch: RecordBatch, rejects: &[Reject]) -> Result<Flow, OperatorError> {
+        // The last batch may go beyond the limit.
         let left = self.limit.map_or(u64::MAX, |limit| limit - self.rows);
         let batch = if batch.num_rows() as u64 > left { batch.slice(0, left as usize) } else { batch };
         self.rejected += rejects.len() as u64;
@@ -524,7 +525,10 @@ impl<'a, 'b> Sink<'a, 'b> {
         if self.rows == 0 {
             if let Some(reject) = self.first_reject {
                 if kernel.params.layout == Some(Layout::Files) {
-                    return Err(no_document(&reject, self.rejected));
+                    let Reject { id, message, .. } = reject;
+                    let count = self.rejected;
+                    let message = format!("none of the {count} files or records could be read; {id}: {message}");
+                    return Err(OperatorError::data(message).with_help("see `layout: files` in `searchmill ops read`"));
                 }
                 return Err(nothing_readable(&reject, self.rejected, &kernel.fitting(context)?, kernel));
             }
@@ -543,11 +547,6 @@ impl<'a, 'b> Sink<'a, 'b> {
         }
         Ok(())
     }
-}
-
-fn no_document(reject: &Reject, rejected: u64) -> OperatorError {
-    let message = format!("none of the {rejected} files or records could be read; {}: {}", reject.id, reject.message);
-    OperatorError::data(message).with_help("see `layout: files` in `searchmill ops read`")
 }
 
 fn nothing_readable(reject: &Reject, rejected: u64, fitting: &[String], kernel: &ReadKernel) -> OperatorError {

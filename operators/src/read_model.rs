@@ -24,7 +24,8 @@ pub(crate) struct ReadModelParams {
     pub(crate) revision: String,
 }
 
-fn main_branch() -> String {
+/// Default of the `revision` of a model.
+pub(crate) fn main_branch() -> String {
     "main".to_owned()
 }
 
@@ -53,7 +54,9 @@ impl Operator for ReadModel {
 
     fn declare(params: &ReadModelParams) -> Declaration {
         let ports = Ports::new().tree_out("model", TreeKind::Model, "The model's files.");
-        params.source().declared(Declaration::pure(ports).issues(issues(params)))
+        let is_blank = params.model.trim().is_empty();
+        let issue = is_blank.then(|| ParamIssue::new("model", "must name a folder or a Hugging Face id"));
+        params.source().declared(Declaration::pure(ports).issues(issue))
     }
 
     fn open(params: &ReadModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -61,22 +64,16 @@ impl Operator for ReadModel {
     }
 }
 
-fn issues(params: &ReadModelParams) -> Vec<ParamIssue> {
-    let blank = params.model.trim().is_empty();
-    blank.then(|| ParamIssue::new("model", "must name a folder or a Hugging Face id")).into_iter().collect()
-}
-
 impl BlockingKernel for ReadModelParams {
     fn run(&self, _inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let (place, _) = self.source().folders(&[], context)?;
+        let (source, _) = self.source().folders(&[], context)?;
         let folder = outputs.tree("model")?;
         let mut bytes = 0;
-        for file in model_files(&place)? {
+        for file in model_files(&source)? {
             context.check_cancelled()?;
             let name = file.file_name().unwrap_or_default();
-            let copied = std::fs::copy(&file, folder.join(name));
-            bytes +=
-                copied.map_err(|error| OperatorError::machine(format!("cannot copy {}: {error}", file.display())))?;
+            bytes += std::fs::copy(&file, folder.join(name))
+                .map_err(|error| OperatorError::machine(format!("cannot copy {}: {error}", file.display())))?;
         }
         // The copy, not the source: what may change is no longer looked at.
         check_files(&folder)?;

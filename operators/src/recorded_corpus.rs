@@ -44,9 +44,9 @@ impl Operator for RecordedCorpus {
         let ports = Ports::new()
             .rows_in(PORT, &[RecordKind::Trajectory], "Rollouts of the protocol `tool_call`.")
             .rows_out("documents", RecordKind::Document, "What was seen, in the order of the rollouts.");
-        let empty = params.tools.as_ref().is_some_and(Vec::is_empty);
-        let issue = || ParamIssue::new("tools", "names no tool").with_help("leave it out to take all tools");
-        Declaration::pure(ports).issues(empty.then(issue))
+        let is_empty = params.tools.as_ref().is_some_and(Vec::is_empty);
+        let issue = ParamIssue::new("tools", "names no tool").with_help("leave it out to take all tools");
+        Declaration::pure(ports).issues(is_empty.then_some(issue))
     }
 
     fn open(params: &RecordedCorpusParams, _: &Inputs, _: &Context) -> Result<Kernel, OperatorError> {
@@ -71,7 +71,10 @@ impl BlockingKernel for RecordedCorpusParams {
         for batch in inputs.rows(PORT)?.batches() {
             context.check_cancelled()?;
             for rollout in from_batch::<Trajectory>(&batch?)? {
-                for call in calls(&rollout.messages).filter(|call| self.counts(call.tool)) {
+                for call in calls(&rollout.messages) {
+                    if self.tools.as_ref().is_some_and(|tools| tools.iter().all(|name| name != call.tool)) {
+                        continue;
+                    }
                     if call.answer.error.is_some() {
                         failed += 1;
                         continue;
@@ -84,21 +87,14 @@ impl BlockingKernel for RecordedCorpusParams {
         outputs.figure("calls", shown as f64);
         outputs.figure("failed_calls", failed as f64);
         outputs.figure("documents", seen.len() as f64);
-        let documents: Vec<Document> = seen.into_iter().map(document).collect();
+        let mut documents = Vec::with_capacity(seen.len());
+        for (id, Seen { title, text, tool, arguments, source, trajectories }) in seen {
+            let metadata =
+                json!({"tool": tool, "arguments": arguments, "source": source, "trajectories": trajectories});
+            documents.push(Document { id, title, text, metadata: Some(metadata.to_string()) });
+        }
         outputs.write_rows("documents", &documents)
     }
-}
-
-impl RecordedCorpusParams {
-    fn counts(&self, tool: &str) -> bool {
-        self.tools.as_ref().is_none_or(|tools| tools.iter().any(|name| name == tool))
-    }
-}
-
-fn document((id, seen): (String, Seen)) -> Document {
-    let Seen { title, text, tool, arguments, source, trajectories } = seen;
-    let metadata = json!({"tool": tool, "arguments": arguments, "source": source, "trajectories": trajectories});
-    Document { id, title, text, metadata: Some(metadata.to_string()) }
 }
 
 /// Adds what a call showed.
@@ -107,10 +103,11 @@ fn take(call: &RecordedCall<'_>, trajectory: &str, seen: &mut IndexMap<String, S
     let whole = call.answer.content.as_str();
     let parts = parts(whole, observations.len()).unwrap_or_else(|| vec![whole]);
     let alone = parts.len() != observations.len();
-    for (place, part) in parts.into_iter().enumerate() {
-        let observation = observations.get(place).filter(|_| !alone);
+    for (index, part) in parts.into_iter().enumerate() {
+        let observation = observations.get(index).filter(|_| !alone);
         let title = observation.and_then(|one| one.title.clone()).filter(|title| !title.is_empty());
-        let text = if alone { part } else { body(part, place + 1, observation) }.trim();
+        let text = if alone { part } else { body(part, index + 1, observation) }.trim();
+        // Without observations, the tool says nothing of where the text is from.
         if text.is_empty() || observations.is_empty() {
             continue;
         }

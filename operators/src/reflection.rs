@@ -23,7 +23,7 @@ use searchmill_schemas::{RecordKind, to_batch};
 use searchmill_text::lexicon::Lexicon;
 
 use super::shared::columns::with_columns;
-use super::shared::html::write;
+use super::shared::html::{write, write_json};
 use super::shared::statistics::Bootstrap;
 use checkpoints::{Responses, Row, TRAJECTORIES};
 use measure::{Length, correlations, measure_groups};
@@ -90,6 +90,7 @@ impl BlockingKernel for ReflectionParams {
         let all = Responses::read(self, &lexicon, inputs, context)?;
         context.check_cancelled()?;
         let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
+        // One unit for all checkpoints: figures in different units cannot be compared.
         let length = Length::of(&all.rows);
         let (checkpoints, together) = measure_groups(&all, length, self.score, &bootstrap);
         let report = Report {
@@ -112,11 +113,13 @@ impl BlockingKernel for ReflectionParams {
 fn phrases(rows: &[Row]) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows {
+        // A response counts once for each phrase, however often it has it.
         for phrase in row.response.hits.iter().collect::<BTreeSet<_>>() {
             *counts.entry(phrase).or_default() += 1;
         }
     }
     let mut counts: Vec<_> = counts.into_iter().map(|(phrase, count)| (phrase.to_owned(), count)).collect();
+    // Stable: phrases with the same count stay in the order of the alphabet.
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counts
 }
@@ -130,7 +133,7 @@ fn publish(report: &Report<'_>, outputs: &mut Outputs) -> Result<(), OperatorErr
     }
     let folder = outputs.tree("report")?;
     write(&folder.join("report.html"), &report.page())?;
-    write(&folder.join("report.json"), &report.json()?)?;
+    write_json(&folder.join("report.json"), &report.json())?;
     outputs.summary(&report.summary());
     for row in rows.iter().filter(|row| row.group == "all") {
         outputs.figure(&row.name, row.value);

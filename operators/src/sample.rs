@@ -1,5 +1,6 @@
 //! `sample`: keeps a seeded random part of the rows, in input order.
 
+use arrow::datatypes::DataType;
 use datafusion::error::DataFusionError;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_window::expr_fn::row_number;
@@ -15,7 +16,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::shared::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, register_functions, row_random};
+use super::shared::relation::{KEPT, ROW, ROWS, check_keys, keep, key, numbered, register_functions, row_random};
 
 /// Keeps a random part of the rows, without repeats, in input order. The draw depends only on the node's seed and the
 /// rows' positions: a larger sample of the same rows contains the smaller one.
@@ -63,8 +64,7 @@ impl Operator for Sample {
 }
 
 fn issues(params: &SampleParams) -> Vec<ParamIssue> {
-    let keys = params.by.iter().enumerate();
-    let mut issues: Vec<_> = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
+    let mut issues = check_keys("by", &params.by);
     match (params.n, params.fraction) {
         (None, None) => issues.push(ParamIssue::new("n", "give `n` (rows) or `fraction` (0 to 1)")),
         (Some(_), Some(_)) => issues.push(ParamIssue::new("fraction", "give either `n` or `fraction`, not both")),
@@ -90,10 +90,10 @@ impl QueryKernel for SampleKernel {
         async move {
             register_functions(session);
             let rows = session.table(ROWS).await?;
-            let bound = self.params.by.iter().map(|text| key(session, rows.schema(), "by", text));
-            let keys = bound.collect::<Result<Vec<_>, _>>()?;
-            let kept = self.drawn(numbered(rows.clone())?, keys)?;
-            Ok(vec![QueryOutput { port: ROWS.to_owned(), frame: keep(rows, kept)? }])
+            let keys = self.params.by.iter().map(|text| key(session, rows.schema(), "by", text));
+            let keys = keys.collect::<Result<Vec<_>, _>>()?;
+            let numbers = self.drawn(numbered(rows.clone())?, keys)?;
+            Ok(vec![QueryOutput { port: ROWS.to_owned(), frame: keep(rows, numbers)? }])
         }
         .boxed()
     }
@@ -110,29 +110,26 @@ const SIZE: &str = "__size";
 impl SampleKernel {
     /// Numbers of the sampled rows: in each group, those with the smallest random numbers.
     fn drawn(&self, rows: DataFrame, keys: Vec<Expr>) -> Result<DataFrame, DataFusionError> {
-        let names: Vec<String> = (0..keys.len()).map(|place| format!("__key{place}")).collect();
+        let names: Vec<String> = (0..keys.len()).map(|index| format!("__key{index}")).collect();
         let mut columns: Vec<Expr> = keys.into_iter().zip(&names).map(|(key, name)| key.alias(name)).collect();
         columns.push(ident(ROW).alias(KEPT));
         columns.push(row_random(self.seed).call(vec![ident(ROW)]).alias(RANDOM));
         let groups: Vec<Expr> = names.iter().map(ident).collect();
+        // Equal random numbers are as good as impossible; the row's number makes the order total.
         let order = vec![ident(RANDOM).sort(true, true), ident(KEPT).sort(true, true)];
         let place = row_number().partition_by(groups.clone()).order_by(order).build()?;
         let size = WindowFunction::new(WindowFunctionDefinition::AggregateUDF(count_udaf()), vec![lit(1)]);
         let size = Expr::from(size).partition_by(groups).build()?;
         let placed = rows.select(columns)?.with_column(PLACE, place)?.with_column(SIZE, size)?;
-        placed.filter(self.within())?.select(vec![ident(KEPT)])
-    }
-
-    /// Whether a row's rank in its group (from 1) is within the sample.
-    fn within(&self) -> Expr {
-        match (self.params.n, self.params.fraction) {
+        // Ranks are from 1.
+        let is_within = match (self.params.n, self.params.fraction) {
             (Some(n), _) => ident(PLACE).lt_eq(lit(n)),
             (None, fraction) => {
-                let float = arrow::datatypes::DataType::Float64;
-                let wanted = cast(ident(SIZE), float.clone()) * lit(fraction.unwrap_or(1.0)) + lit(0.5);
-                cast(ident(PLACE), float).lt_eq(wanted)
+                let wanted = cast(ident(SIZE), DataType::Float64) * lit(fraction.unwrap_or(1.0)) + lit(0.5);
+                cast(ident(PLACE), DataType::Float64).lt_eq(wanted)
             }
-        }
+        };
+        placed.filter(is_within)?.select(vec![ident(KEPT)])
     }
 }
 

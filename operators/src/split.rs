@@ -6,13 +6,14 @@ mod params;
 
 use std::collections::{BTreeMap, HashMap};
 
-use arrow::array::{Array, AsArray, BooleanArray, ListArray, RecordBatch, StringArray};
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, StringArray};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::DataType;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     RowsInput,
 };
+use searchmill_schemas::text_value;
 
 use assignment::{Unit, balanced, by_position};
 use components::Components;
@@ -89,6 +90,7 @@ fn check_shares(parts: &BTreeMap<String, PartSize>) -> Option<ParamIssue> {
     let sum: f64 = shares.iter().sum();
     let rests = parts.values().filter(|size| matches!(size, PartSize::Rest(_))).count();
     let message = match rests {
+        // Row counts alone may leave rows over.
         0 if !shares.is_empty() && (sum - 1.0).abs() > 1e-9 => format!("the shares add up to {sum}, not to 1"),
         1 if sum > 1.0 - 1e-9 => format!("the shares add up to {sum}: nothing is left for `rest`"),
         0 | 1 => return None,
@@ -98,18 +100,18 @@ fn check_shares(parts: &BTreeMap<String, PartSize>) -> Option<ParamIssue> {
 }
 
 fn check_input(params: &SplitParams, rows: &RowsInput) -> Result<(), OperatorError> {
-    let has = |name: &str| rows.schema.field_with_name(name).is_ok();
-    let names = || rows.schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
-    let missing =
-        |what: &str| Err(OperatorError::pipeline(format!("{what}; the {} rows have: {}", rows.kind, names())));
-    match &params.by {
-        By::Row if !has("id") => missing("`by: row` needs a column `id`"),
-        By::Group(column) if !has(column) => missing(&format!("there is no column `{column}` to split by")),
-        By::Document if !has("evidence") && !has("document_id") => {
-            missing("`by: document` needs a column `evidence` or `document_id`")
+    let names: Vec<&str> = rows.schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let missing = match &params.by {
+        By::Row if !names.contains(&"id") => "`by: row` needs a column `id`".to_owned(),
+        By::Group(column) if !names.contains(&column.as_str()) => {
+            format!("there is no column `{column}` to split by")
         }
-        _ => Ok(()),
-    }
+        By::Document if !names.contains(&"evidence") && !names.contains(&"document_id") => {
+            "`by: document` needs a column `evidence` or `document_id`".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(OperatorError::pipeline(format!("{missing}; the {} rows have: {}", rows.kind, names.join(", "))))
 }
 
 impl BlockingKernel for SplitParams {
@@ -140,7 +142,8 @@ impl SplitParams {
         for batch in rows.batches() {
             let values = texts(&batch?, column)?;
             for row in 0..values.len() {
-                let name = if values.is_null(row) { "\0" } else { values.value(row) };
+                // Rows without a value are one group: no text of a column is likely to be a NUL.
+                let name = text_value(&values, row).unwrap_or("\0");
                 let unit = *names.entry(name.to_owned()).or_insert_with(|| {
                     units.push(Unit::new(context.seed(), name, true));
                     units.len() as u32 - 1
@@ -165,26 +168,29 @@ impl SplitParams {
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let parts: Vec<Option<usize>> =
-                unit_of_row[first..first + batch.num_rows()].iter().map(|unit| assigned[*unit as usize]).collect();
+            let units = &unit_of_row[first..first + batch.num_rows()];
             first += batch.num_rows();
-            for (place, name) in self.parts.keys().enumerate() {
-                let mask: BooleanArray = parts.iter().map(|part| Some(*part == Some(place))).collect();
-                let kept = filter_record_batch(&batch, &mask)?;
-                counts[place] += kept.num_rows() as u64;
-                if kept.num_rows() > 0 {
-                    outputs.write(name, &kept)?;
+            for (part, name) in self.parts.keys().enumerate() {
+                let mask: BooleanArray =
+                    units.iter().map(|unit| Some(assigned[*unit as usize] == Some(part))).collect();
+                let selected = filter_record_batch(&batch, &mask)?;
+                counts[part] += selected.num_rows() as u64;
+                if selected.num_rows() > 0 {
+                    outputs.write(name, &selected)?;
                 }
             }
         }
-        for (name, _) in self.parts.keys().zip(&counts).filter(|(_, count)| **count == 0) {
-            outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
+        for (name, count) in self.parts.keys().zip(&counts) {
+            // A part without rows has columns too.
+            if *count == 0 {
+                outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
+            }
         }
         Ok(counts)
     }
 
     fn report(&self, units: &[Unit], counts: &[u64], total: u64, outputs: &mut Outputs) {
-        let share = |count: u64| 100.0 * count as f64 / total.max(1) as f64;
+        let all = total.max(1) as f64;
         let mut text = String::from("part            rows    share  wanted\n");
         for ((name, size), count) in self.parts.iter().zip(counts) {
             let wanted = match size {
@@ -192,18 +198,17 @@ impl SplitParams {
                 PartSize::Share(share) => format!("{:.1} %", 100.0 * share),
                 PartSize::Rest(_) => "rest".to_owned(),
             };
-            text += &format!("{name:<12} {count:>7} {:>6.1} %  {wanted}\n", share(*count));
+            text += &format!("{name:<12} {count:>7} {:>6.1} %  {wanted}\n", 100.0 * *count as f64 / all);
             outputs.figure(&format!("rows_{name}"), *count as f64);
         }
         let left = total - counts.iter().sum::<u64>();
         if left > 0 {
-            text += &format!("{:<12} {left:>7} {:>6.1} %\n", "(no part)", share(left));
+            text += &format!("{:<12} {left:>7} {:>6.1} %\n", "(no part)", 100.0 * left as f64 / all);
         }
         if self.by != By::Row {
-            let linked = units.iter().filter(|unit| unit.linked);
-            let largest = linked.clone().map(|unit| unit.rows).max().unwrap_or(0);
-            let count = linked.count();
-            text += &format!("{count} groups kept together, the largest of {largest} rows\n");
+            let groups: Vec<u64> = units.iter().filter(|unit| unit.linked).map(|unit| unit.rows).collect();
+            let largest = groups.iter().copied().max().unwrap_or(0);
+            text += &format!("{} groups kept together, the largest of {largest} rows\n", groups.len());
             outputs.figure("largest_group", largest as f64);
         }
         outputs.summary(&text);
@@ -229,11 +234,27 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
         for (row, keys) in keys.iter().enumerate() {
             unnamed += usize::from(keys.is_empty());
             components.add(keys);
-            ids.push(named.as_ref().map_or_else(|| ids.len().to_string(), |named| named.value(row).to_owned()));
+            // Without ids, the number of the row ranks it.
+            ids.push(match &named {
+                Some(named) => named.value(row).to_owned(),
+                None => ids.len().to_string(),
+            });
         }
     }
+    let rows = ids.len();
+    // Rows that name no document can go to any part.
+    if unnamed > 0 && unnamed == rows {
+        let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
+        let help = "documents are named by `document_id` (chunks, hits) or by `document_id` or `title` in `evidence` \
+                    (questions); fix the columns in `read`, or write `by: row`";
+        return Err(OperatorError::data(message).with_help(help));
+    }
     if unnamed > 0 {
-        log_unnamed(unnamed, ids.len(), context)?;
+        // A few questions without evidence are normal: unanswerable ones.
+        let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
+        context.progress().log(&format!(
+            "{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part"
+        ));
     }
     let (component_of_row, linked) = components.finish();
     let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
@@ -247,39 +268,33 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
     Ok((units, component_of_row))
 }
 
-/// Reports rows that name no document: they can go to any part.
-fn log_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), OperatorError> {
-    if unnamed == rows {
-        let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
-        let help = "documents are named by `document_id` (chunks, hits) or by `document_id` or `title` in `evidence` \
-                    (questions); fix the columns in `read`, or write `by: row`";
-        return Err(OperatorError::data(message).with_help(help));
-    }
-    // A few questions without evidence are normal: unanswerable ones.
-    let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
-    let told = format!("{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part");
-    context.progress().log(&told);
-    Ok(())
-}
-
 /// Returns the documents that each row refers to: `d` plus an id, or `t` plus a title.
 fn document_keys(batch: &RecordBatch) -> Result<Vec<Vec<String>>, OperatorError> {
+    let mut keys = vec![Vec::new(); batch.num_rows()];
     let Some(evidence) = batch.column_by_name("evidence").and_then(|column| column.as_list_opt::<i32>()) else {
-        let ids = texts(batch, "document_id")?;
-        let named = ids.iter().map(|id| id.filter(|id| !id.is_empty()));
-        return Ok(named.map(|id| id.map(|id| format!("d{id}")).into_iter().collect()).collect());
+        for (keys, id) in keys.iter_mut().zip(&texts(batch, "document_id")?) {
+            if let Some(id) = id
+                && !id.is_empty()
+            {
+                keys.push(format!("d{id}"));
+            }
+        }
+        return Ok(keys);
     };
-    (0..batch.num_rows()).map(|row| evidence_keys(evidence, row)).collect()
-}
-
-fn evidence_keys(evidence: &ListArray, row: usize) -> Result<Vec<String>, OperatorError> {
-    let entries = evidence.value(row);
-    let entries = entries.as_struct_opt().ok_or_else(|| OperatorError::data("`evidence` is not a list of objects"))?;
-    let mut keys = Vec::new();
-    for (field, mark) in [("document_id", 'd'), ("title", 't')] {
-        let values = entries.column_by_name(field).and_then(|column| column.as_string_opt::<i32>().cloned());
-        let values = values.iter().flat_map(StringArray::iter).flatten().filter(|value| !value.is_empty());
-        keys.extend(values.map(|value| format!("{mark}{value}")).collect::<Vec<_>>());
+    for (row, keys) in keys.iter_mut().enumerate() {
+        let entries = evidence.value(row);
+        let Some(entries) = entries.as_struct_opt() else {
+            return Err(OperatorError::data("`evidence` is not a list of objects"));
+        };
+        // An id and a title may be equal without naming the same document.
+        for (field, mark) in [("document_id", 'd'), ("title", 't')] {
+            let values = entries.column_by_name(field).and_then(|column| column.as_string_opt::<i32>());
+            for value in values.into_iter().flatten().flatten() {
+                if !value.is_empty() {
+                    keys.push(format!("{mark}{value}"));
+                }
+            }
+        }
     }
     Ok(keys)
 }

@@ -1,7 +1,6 @@
 //! `sql`: runs a DataFusion query over any number of named inputs.
 
-use datafusion::error::DataFusionError;
-use datafusion::prelude::{DataFrame, SQLOptions, SessionContext};
+use datafusion::prelude::{SQLOptions, SessionContext};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -74,7 +73,9 @@ impl QueryKernel for SqlParams {
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
             register_functions(session);
-            let planned = read_only(session, &self.query).await;
+            // A query must not define, change or write anything.
+            let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+            let planned = session.sql_with_options(&self.query, options).await;
             let frame = planned.map_err(|error| explain("query", error, &inputs.tables))?;
             require_repeatable_plan("query", frame.logical_plan())?;
             check_types(session, "query", frame.logical_plan(), &inputs.tables)?;
@@ -83,12 +84,6 @@ impl QueryKernel for SqlParams {
         }
         .boxed()
     }
-}
-
-/// Plans a query that must not define, change or write anything.
-async fn read_only(session: &SessionContext, query: &str) -> Result<DataFrame, DataFusionError> {
-    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    session.sql_with_options(query, options).await
 }
 
 #[cfg(test)]

@@ -75,14 +75,9 @@ impl Operator for Write {
         let checked = params.clone();
         let declaration = Declaration::pure(ports).issues(issues(params)).delivers(params.clone());
         // Rows need a format; folders do not.
-        declaration.checks_columns(move |tables| {
-            tables
-                .get("input")
-                .and_then(|_| {
-                    checked.file_format().err().map(|error| ParamIssue { path: "path".to_owned(), ..error.into() })
-                })
-                .into_iter()
-                .collect()
+        declaration.checks_columns(move |tables| match checked.file_format() {
+            Err(error) if tables.contains_key("input") => vec![ParamIssue { path: "path".to_owned(), ..error.into() }],
+            _ => Vec::new(),
         })
     }
 
@@ -117,13 +112,15 @@ impl Deliver for WriteParams {
 }
 
 fn issues(params: &WriteParams) -> Vec<ParamIssue> {
-    let issue = match scheme(&params.path) {
-        _ if params.path.is_empty() => Some("the path is empty".to_owned()),
-        Some("hf") => Some("writing to the Hugging Face Hub is not supported".to_owned()),
-        Some(found) if !SCHEMES.contains(&found) => Some(format!("writing to `{found}://` is not supported")),
-        _ => None,
-    };
-    let mut issues: Vec<_> = issue.map(|message| ParamIssue::new("path", message)).into_iter().collect();
+    let mut issues = Vec::new();
+    match scheme(&params.path) {
+        _ if params.path.is_empty() => issues.push(ParamIssue::new("path", "the path is empty")),
+        Some("hf") => issues.push(ParamIssue::new("path", "writing to the Hugging Face Hub is not supported")),
+        Some(scheme) if !SCHEMES.contains(&scheme) => {
+            issues.push(ParamIssue::new("path", format!("writing to `{scheme}://` is not supported")));
+        }
+        _ => {}
+    }
     if !(0.0..=1.0).contains(&params.max_reject_share) {
         issues.push(ParamIssue::new("max_reject_share", "must be between 0 and 1").with_help("write 0.1 for 10 %"));
     }
@@ -170,6 +167,7 @@ impl WriteParams {
         } else {
             encode::text(rows, format, compression, target, context)?
         };
+        // The size is that of the whole file.
         target.flush()?;
         let bytes = std::fs::metadata(&path)?.len();
         Ok(Manifest {
@@ -211,9 +209,11 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
 
 /// Lists the files below a folder as sorted relative paths, without following links.
 fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
-    let mut names = std::fs::read_dir(root.join(folder))?
-        .map(|entry| Ok(entry?.file_name()))
-        .collect::<std::io::Result<Vec<_>>>()?;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root.join(folder))? {
+        names.push(entry?.file_name());
+    }
+    // The order of a folder differs between file systems.
     names.sort();
     let mut files = Vec::new();
     for name in names {

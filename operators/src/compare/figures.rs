@@ -55,16 +55,31 @@ impl Comparison {
         number: usize,
     ) -> Result<Self, OperatorError> {
         let by = params.by();
+        let mut members_of = vec![(None, "all".to_owned(), matching.both.clone())];
+        for (column, key) in params.group_by.iter().enumerate() {
+            let mut members: BTreeMap<&Label, Vec<(usize, usize)>> = BTreeMap::new();
+            for pair in &matching.both {
+                members.entry(&base.questions[pair.0].groups[column]).or_default().push(*pair);
+            }
+            require_few_groups(members.len(), column, key)?;
+            members_of.extend(members.into_iter().map(|(label, pairs)| (Some(column), label.text.clone(), pairs)));
+        }
         let mut groups = Vec::new();
-        for (place, (column, label, questions)) in grouped(params, base, &matching)?.into_iter().enumerate() {
-            let stream = ((number * GROUPS * (params.group_by.len() + 1) + place) * 2) as u64;
+        for (index, (column, label, questions)) in members_of.into_iter().enumerate() {
+            // Two streams for each group that a node may have: one of resamples, one of signs.
+            let stream = ((number * GROUPS * (params.group_by.len() + 1) + index) * 2) as u64;
             let flips = Flips { permutations: params.permutations, seed: bootstrap.seed, stream: stream + 1 };
-            let means = means(base, side, &questions, by.len());
-            let ids = questions.iter().filter_map(|(place, _)| base.questions.get_index(*place));
-            let deltas = ids.zip(&means).map(|((id, _), means)| (id.as_str(), deltas(means)));
-            let estimates = Clusters::new(by.len(), deltas).estimates(bootstrap, stream);
-            let figure = |(metric, delta): (usize, Estimate)| Figure::of(&by[metric], metric, &means, delta, flips);
-            let figures = estimates.into_iter().enumerate().map(figure).collect();
+            let (mut means, mut deltas) = (Vec::new(), Vec::new());
+            for (of_base, of_side) in questions {
+                let Some((id, one)) = base.questions.get_index(of_base) else { continue };
+                let other = &side.questions[of_side];
+                let of_question: Vec<_> = (0..by.len()).map(|metric| Means::of(one, other, metric)).collect();
+                deltas.push((id.as_str(), of_question.iter().map(|means| means.map(Means::delta)).collect()));
+                means.push(of_question);
+            }
+            let estimates = Clusters::new(by.len(), deltas).estimates(bootstrap, stream).into_iter().enumerate();
+            let figures = estimates.map(|(metric, delta)| Figure::of(&by[metric], metric, &means, delta, flips));
+            let figures = figures.collect();
             groups.push(Group { column, label, figures });
         }
         Ok(Self { system: side.name.clone(), matching, groups })
@@ -74,69 +89,52 @@ impl Comparison {
 impl Group {
     /// `all`, or `<column>=<value>`.
     pub(super) fn name(&self, params: &CompareParams) -> String {
-        self.column.map_or_else(|| self.label.clone(), |column| format!("{}={}", params.group_by[column], self.label))
-    }
-}
-
-type Questions = Vec<(usize, usize)>;
-
-fn grouped(
-    params: &CompareParams,
-    base: &Side,
-    matching: &Matching,
-) -> Result<Vec<(Option<usize>, String, Questions)>, OperatorError> {
-    let mut groups = vec![(None, "all".to_owned(), matching.both.clone())];
-    for (column, key) in params.group_by.iter().enumerate() {
-        let mut members: BTreeMap<&Label, Questions> = BTreeMap::new();
-        for pair in &matching.both {
-            members.entry(&base.questions[pair.0].groups[column]).or_default().push(*pair);
+        match self.column {
+            Some(column) => format!("{}={}", params.group_by[column], self.label),
+            None => self.label.clone(),
         }
-        require_few_groups(members.len(), column, key)?;
-        groups.extend(members.into_iter().map(|(label, pairs)| (Some(column), label.text.clone(), pairs)));
     }
-    Ok(groups)
-}
-
-fn means(base: &Side, side: &Side, questions: &Questions, metrics: usize) -> Vec<Vec<Option<Means>>> {
-    let of = |(one, other): &(usize, usize)| {
-        let (one, other) = (&base.questions[*one], &side.questions[*other]);
-        (0..metrics).map(|metric| Means::of(one, other, metric)).collect()
-    };
-    questions.iter().map(of).collect()
-}
-
-fn deltas(means: &[Option<Means>]) -> Vec<Option<f64>> {
-    means.iter().map(|means| means.map(Means::delta)).collect()
 }
 
 impl Figure {
     fn of(by: &By, metric: usize, means: &[Vec<Option<Means>>], delta: Estimate, flips: Flips) -> Self {
-        let found: Vec<Means> = means.iter().filter_map(|means| means[metric]).collect();
-        let count = found.len().max(1) as f64;
-        let gains: Vec<f64> = found.iter().map(|means| means.gain(by.higher)).collect();
-        Self {
-            base: found.iter().map(|means| means.base).sum::<f64>() / count,
-            side: found.iter().map(|means| means.side).sum::<f64>() / count,
+        let known: Vec<Means> = means.iter().filter_map(|means| means[metric]).collect();
+        // Without any, the means are 0; the pages show a dash then.
+        let count = known.len().max(1) as f64;
+        let mut figure = Self {
+            base: known.iter().map(|means| means.base).sum::<f64>() / count,
+            side: known.iter().map(|means| means.side).sum::<f64>() / count,
             delta,
-            wins: gains.iter().filter(|gain| **gain > 0.0).count(),
-            losses: gains.iter().filter(|gain| **gain < 0.0).count(),
-            ties: gains.iter().filter(|gain| **gain == 0.0).count(),
-            test: sign_flip(&gains, flips),
-            holm: None,
+            ..Self::default()
+        };
+        let gains: Vec<f64> = known.iter().map(|means| means.gain(by.higher)).collect();
+        for gain in &gains {
+            figure.wins += usize::from(*gain > 0.0);
+            figure.losses += usize::from(*gain < 0.0);
+            figure.ties += usize::from(*gain == 0.0);
         }
+        figure.test = sign_flip(&gains, flips);
+        figure
     }
 }
 
 /// Corrects the p-values of all questions together, and those of each column of `group_by` together.
 pub(super) fn corrected(comparisons: &mut [Comparison], columns: usize) {
+    // Each table of the report is one family of tests.
     for column in std::iter::once(None).chain((0..columns).map(Some)) {
-        let groups = comparisons.iter_mut().flat_map(|one| &mut one.groups).filter(|group| group.column == column);
-        let mut figures: Vec<(&mut Figure, f64)> = groups
-            .flat_map(|group| &mut group.figures)
-            .filter_map(|figure| figure.test.map(|test| (figure, test.p)))
-            .collect();
-        let values: Vec<f64> = figures.iter().map(|(_, p)| *p).collect();
-        for ((figure, _), p) in figures.iter_mut().zip(holm(&values)) {
+        let (mut figures, mut values) = (Vec::new(), Vec::new());
+        for group in comparisons.iter_mut().flat_map(|one| &mut one.groups) {
+            if group.column != column {
+                continue;
+            }
+            for figure in &mut group.figures {
+                if let Some(test) = figure.test {
+                    values.push(test.p);
+                    figures.push(figure);
+                }
+            }
+        }
+        for (figure, p) in figures.into_iter().zip(holm(&values)) {
             figure.holm = Some(p);
         }
     }

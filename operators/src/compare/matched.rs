@@ -17,27 +17,26 @@ pub(super) struct Matching {
 
 impl Matching {
     pub(super) fn of(base: &Side, side: &Side) -> Self {
-        let found = |place: usize| {
-            let (id, _) = base.questions.get_index(place)?;
-            Some((place, side.questions.get_index_of(id)?))
-        };
-        let places = 0..base.questions.len();
-        let mut both: Vec<_> = places.clone().filter_map(found).collect();
-        both.sort_by_key(|(place, _)| base.questions.get_index(*place).map(|(id, _)| id));
-        let unknown = side.questions.keys().enumerate().filter(|(_, id)| !base.questions.contains_key(*id));
-        Self {
-            both,
-            base_only: places.filter(|place| found(*place).is_none()).collect(),
-            side_only: unknown.map(|(place, _)| place).collect(),
+        let mut matching = Self { both: Vec::new(), base_only: Vec::new(), side_only: Vec::new() };
+        for (index, id) in base.questions.keys().enumerate() {
+            match side.questions.get_index_of(id) {
+                Some(other) => matching.both.push((index, other)),
+                None => matching.base_only.push(index),
+            }
         }
+        matching.both.sort_by_key(|(index, _)| base.questions.get_index(*index).map(|(id, _)| id));
+        for (index, id) in side.questions.keys().enumerate() {
+            if !base.questions.contains_key(id) {
+                matching.side_only.push(index);
+            }
+        }
+        matching
     }
 
     /// Number of shared questions whose texts differ.
     pub(super) fn other_texts(&self, base: &Side, side: &Side) -> usize {
-        let differ = |(one, other): &&(usize, usize)| {
-            base.questions[*one].text.zip(side.questions[*other].text).is_some_and(|(one, other)| one != other)
-        };
-        self.both.iter().filter(differ).count()
+        let texts = self.both.iter().map(|(one, other)| (base.questions[*one].text, side.questions[*other].text));
+        texts.filter(|(one, other)| one.is_some() && other.is_some() && one != other).count()
     }
 
     pub(super) fn unmatched(&self) -> usize {

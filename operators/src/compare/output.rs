@@ -5,13 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use searchmill_engine::operator::{OperatorError, Outputs};
-use searchmill_schemas::{Metric, RecordKind, to_batch};
+use searchmill_schemas::{RecordKind, to_batch};
 
-use super::figures::{Comparison, Figure};
+use super::figures::Comparison;
 use super::matched::{Matching, Means};
 use super::params::{By, CompareParams, METRICS, QUESTIONS};
 use super::side::{Question, Side};
 use crate::shared::columns::with_fields;
+use crate::shared::statistics::metric_rows;
 
 fn fields(of: &[(&str, DataType, bool)]) -> Vec<Field> {
     of.iter().map(|(name, kind, nullable)| Field::new(*name, kind.clone(), *nullable)).collect()
@@ -60,22 +61,6 @@ struct Row<'a> {
     side: Option<&'a Question>,
 }
 
-impl Row<'_> {
-    fn outcome(&self, by: &By, metric: usize) -> &'static str {
-        let means = self.base.zip(self.side).and_then(|(base, side)| Means::of(base, side, metric));
-        match means.map(|means| means.gain(by.higher)) {
-            None => "unmatched",
-            Some(gain) if gain > 0.0 => "win",
-            Some(gain) if gain < 0.0 => "loss",
-            Some(_) => "tie",
-        }
-    }
-
-    fn delta(&self, metric: usize) -> Option<f64> {
-        Means::of(self.base?, self.side?, metric).map(Means::delta)
-    }
-}
-
 /// Writes the rows of one system: the questions of the baseline in its order, then those of the system alone.
 pub(super) fn write_questions(
     base: &Side,
@@ -84,35 +69,55 @@ pub(super) fn write_questions(
     by: &[By],
     outputs: &mut Outputs,
 ) -> Result<(), OperatorError> {
-    let of_base = base.questions.iter().map(|(id, base)| Row { id, base: Some(base), side: side.questions.get(id) });
-    let alone = matching.side_only.iter().filter_map(|place| side.questions.get_index(*place));
-    let alone = alone.map(|(id, side)| Row { id, base: None, side: Some(side) });
-    let rows: Vec<Row> = of_base.chain(alone).collect();
+    let mut rows = Vec::with_capacity(base.questions.len() + matching.side_only.len());
+    for (id, question) in &base.questions {
+        rows.push(Row { id, base: Some(question), side: side.questions.get(id) });
+    }
+    for index in &matching.side_only {
+        if let Some((id, question)) = side.questions.get_index(*index) {
+            rows.push(Row { id, base: None, side: Some(question) });
+        }
+    }
+    // In parts of the size of a batch: a table of many systems and metrics would not fit into memory twice.
     for rows in rows.chunks(8192) {
-        let cells: Vec<(&Row, usize)> =
-            rows.iter().flat_map(|row| (0..by.len()).map(move |metric| (row, metric))).collect();
-        let text = |text: &dyn Fn(&Row, usize) -> String| -> ArrayRef {
-            Arc::new(StringArray::from_iter_values(cells.iter().map(|(row, metric)| text(row, *metric))))
-        };
-        let number = |number: &dyn Fn(&Row, usize) -> Option<f64>| -> ArrayRef {
-            Arc::new(cells.iter().map(|(row, metric)| number(row, *metric)).collect::<Float64Array>())
-        };
-        let samples = |question: &dyn Fn(&Row) -> u32| -> ArrayRef {
-            Arc::new(Int64Array::from_iter_values(cells.iter().map(|(row, _)| i64::from(question(row)))))
-        };
-        let columns = vec![
-            text(&|row, _| row.id.to_owned()),
-            text(&|_, _| side.name.clone()),
-            text(&|_, metric| by[metric].key.clone()),
-            number(&|row, metric| row.base?.mean(metric)),
-            number(&|row, metric| row.side?.mean(metric)),
-            number(&|row, metric| row.delta(metric)),
-            text(&|row, metric| row.outcome(&by[metric], metric).to_owned()),
-            samples(&|row| row.base.map_or(0, |question| question.samples)),
-            samples(&|row| row.side.map_or(0, |question| question.samples)),
+        let (mut ids, mut metrics, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut base_values, mut values, mut deltas) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut base_samples, mut samples) = (Vec::new(), Vec::new());
+        for row in rows {
+            for (metric, by) in by.iter().enumerate() {
+                let means = match (row.base, row.side) {
+                    (Some(base), Some(side)) => Means::of(base, side, metric),
+                    _ => None,
+                };
+                ids.push(row.id);
+                metrics.push(by.key.as_str());
+                base_values.push(row.base.and_then(|question| question.mean(metric)));
+                values.push(row.side.and_then(|question| question.mean(metric)));
+                deltas.push(means.map(Means::delta));
+                outcomes.push(match means.map(|means| means.gain(by.higher)) {
+                    None => "unmatched",
+                    Some(gain) if gain > 0.0 => "win",
+                    Some(gain) if gain < 0.0 => "loss",
+                    Some(_) => "tie",
+                });
+                base_samples.push(row.base.map_or(0, |question| i64::from(question.samples)));
+                samples.push(row.side.map_or(0, |question| i64::from(question.samples)));
+            }
+        }
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(ids)),
+            Arc::new(StringArray::from(vec![side.name.as_str(); metrics.len()])),
+            Arc::new(StringArray::from(metrics)),
+            Arc::new(Float64Array::from(base_values)),
+            Arc::new(Float64Array::from(values)),
+            Arc::new(Float64Array::from(deltas)),
+            Arc::new(StringArray::from(outcomes)),
+            Arc::new(Int64Array::from(base_samples)),
+            Arc::new(Int64Array::from(samples)),
         ];
         outputs.write(QUESTIONS, &RecordBatch::try_new(question_schema(), columns)?)?;
     }
+    // Later nodes may refer to the columns.
     if rows.is_empty() {
         outputs.write(QUESTIONS, &RecordBatch::new_empty(question_schema()))?;
     }
@@ -126,39 +131,32 @@ pub(super) fn write_metrics(
     outputs: &mut Outputs,
 ) -> Result<(), OperatorError> {
     let by = params.by();
-    let mut found: Vec<(Metric, &str, &str, &Figure)> = Vec::new();
+    let (mut rows, mut systems, mut metrics, mut figures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for comparison in comparisons {
         for group in &comparison.groups {
-            let figures = group.figures.iter().zip(&by).filter(|(figure, _)| figure.delta.count > 0);
-            found.extend(figures.map(|(figure, by)| {
-                let (group, name) = (group.name(params), format!("{}/{}", comparison.system, by.key));
-                let (delta, id) = (figure.delta, format!("{group}/{name}"));
-                let count = delta.count as i64;
-                let metric = Metric { id, name, group, value: delta.value, low: delta.low, high: delta.high, count };
-                (metric, comparison.system.as_str(), by.key.as_str(), figure)
-            }));
+            for (figure, by) in group.figures.iter().zip(&by) {
+                if figure.delta.count > 0 {
+                    let name = format!("{}/{}", comparison.system, by.key);
+                    rows.extend(metric_rows(&group.name(params), &[(name, figure.delta)]));
+                    systems.push(comparison.system.as_str());
+                    metrics.push(by.key.as_str());
+                    figures.push(figure);
+                }
+            }
         }
     }
-    let figures = || found.iter().map(|(.., figure)| *figure);
-    let number = |number: &dyn Fn(&Figure) -> Option<f64>| -> ArrayRef {
-        Arc::new(figures().map(number).collect::<Float64Array>())
-    };
-    let whole = |whole: &dyn Fn(&Figure) -> usize| -> ArrayRef {
-        Arc::new(Int64Array::from_iter_values(figures().map(|figure| whole(figure) as i64)))
-    };
-    let mut columns =
-        to_batch(&found.iter().map(|(metric, ..)| metric.clone()).collect::<Vec<_>>())?.columns().to_vec();
+    let mut columns = to_batch(&rows)?.columns().to_vec();
     columns.extend([
-        Arc::new(StringArray::from_iter_values(found.iter().map(|(_, system, ..)| system))) as ArrayRef,
-        Arc::new(StringArray::from_iter_values(found.iter().map(|(_, _, metric, _)| metric))),
-        number(&|figure| Some(figure.base)),
-        number(&|figure| Some(figure.side)),
-        whole(&|figure| figure.wins),
-        whole(&|figure| figure.losses),
-        whole(&|figure| figure.ties),
-        number(&|figure| figure.test.map(|test| test.p)),
-        number(&|figure| figure.holm),
-        Arc::new(figures().map(|figure| figure.test.map(|test| test.exact)).collect::<BooleanArray>()),
+        Arc::new(StringArray::from(systems)) as ArrayRef,
+        Arc::new(StringArray::from(metrics)),
+        Arc::new(Float64Array::from_iter_values(figures.iter().map(|figure| figure.base))),
+        Arc::new(Float64Array::from_iter_values(figures.iter().map(|figure| figure.side))),
+        Arc::new(Int64Array::from_iter_values(figures.iter().map(|figure| figure.wins as i64))),
+        Arc::new(Int64Array::from_iter_values(figures.iter().map(|figure| figure.losses as i64))),
+        Arc::new(Int64Array::from_iter_values(figures.iter().map(|figure| figure.ties as i64))),
+        Arc::new(figures.iter().map(|figure| Some(figure.test?.p)).collect::<Float64Array>()),
+        Arc::new(figures.iter().map(|figure| figure.holm).collect::<Float64Array>()),
+        Arc::new(figures.iter().map(|figure| Some(figure.test?.exact)).collect::<BooleanArray>()),
     ]);
     outputs.write(METRICS, &RecordBatch::try_new(metric_schema(), columns)?)
 }

@@ -3,7 +3,7 @@
 use searchmill_engine::operator::{OperatorError, Outputs};
 use serde_json::{Value, json};
 
-use super::figures::{Comparison, Figure, Group};
+use super::figures::{Comparison, Figure};
 use super::matched::Means;
 use super::params::{By, CompareParams, REPORT};
 use super::shown::{Row, Shown};
@@ -37,14 +37,13 @@ impl Page<'_> {
     pub(super) fn publish(&self, bootstrap: &Bootstrap, outputs: &mut Outputs) -> Result<(), OperatorError> {
         let folder = outputs.tree(REPORT)?;
         html::write(&folder.join("report.html"), &self.html(bootstrap))?;
-        let json = serde_json::to_string_pretty(&self.json(bootstrap));
-        let json = json.map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
-        html::write(&folder.join("report.json"), &(json + "\n"))?;
+        html::write_json(&folder.join("report.json"), &self.json(bootstrap))?;
         let notes = self.notes().iter().map(|note| format!("{note}\n")).collect::<String>();
         let tables = self.tables().iter().map(|table| table.render() + "\n").collect::<String>();
         outputs.summary(&format!("{}\n\n{notes}\n{tables}", self.params.title));
         for comparison in self.comparisons {
-            for (figure, by) in comparison.groups.iter().take(1).flat_map(|all| all.figures.iter().zip(self.by)) {
+            // The first group is that of all questions.
+            for (figure, by) in comparison.groups[0].figures.iter().zip(self.by) {
                 if figure.delta.count > 0 {
                     outputs.figure(&format!("{}/{}", comparison.system, by.key), figure.delta.value);
                 }
@@ -62,6 +61,7 @@ impl Page<'_> {
         out.extend(self.tables().iter().map(Table::html));
         for (number, comparison) in self.comparisons.iter().enumerate() {
             let metric = self.by.first().map_or("", |by| &by.key);
+            // What regressed first: a better mean may hide it.
             for (regressed, title, none) in
                 [(true, "What regressed", "No question regressed"), (false, "What improved", "No question improved")]
             {
@@ -82,16 +82,18 @@ impl Page<'_> {
     }
 
     fn cards(&self) -> Vec<Card> {
-        let all = self.comparisons.iter().filter_map(|one| Some((&one.system, one.groups.first()?)));
-        let figures = all.flat_map(|(system, group)| self.by.iter().zip(&group.figures).map(move |one| (system, one)));
-        let card = |(system, (by, figure)): (&String, (&By, &Figure))| {
-            let detail = match figure.test {
-                Some(_) => format!("{} · p {}", interval(figure), p_value(figure.holm)),
-                None => interval(figure),
-            };
-            Card(escape(&format!("{system}: {}", by.key)), signed(figure), detail)
-        };
-        figures.take(CARDS).map(card).collect()
+        let mut cards = Vec::new();
+        for comparison in self.comparisons {
+            for (by, figure) in self.by.iter().zip(&comparison.groups[0].figures) {
+                let detail = match figure.test {
+                    Some(_) => format!("{} · p {}", interval(figure), p_value(figure.holm)),
+                    None => interval(figure),
+                };
+                cards.push(Card(escape(&format!("{}: {}", comparison.system, by.key)), signed(figure), detail));
+            }
+        }
+        cards.truncate(CARDS);
+        cards
     }
 
     fn notes(&self) -> Vec<String> {
@@ -129,8 +131,10 @@ impl Page<'_> {
                     side.questions.len()
                 ));
             }
-            for (by, missing) in self.by.iter().zip(&side.missing).filter(|(_, missing)| **missing > 0) {
-                notes.push(format!("{missing} rows of {} have no finite `{}`; they do not count.", side.name, by.key));
+            for (By { key, .. }, missing) in self.by.iter().zip(&side.missing) {
+                if *missing > 0 {
+                    notes.push(format!("{missing} rows of {} have no finite `{key}`; they do not count.", side.name));
+                }
             }
         }
         notes
@@ -138,17 +142,17 @@ impl Page<'_> {
 
     /// All questions first, then a table for each column of `group_by`.
     fn tables(&self) -> Vec<Table> {
-        let columns = std::iter::once(None).chain((0..self.params.group_by.len()).map(Some));
-        columns.map(|column| self.table(column)).collect()
+        let mut tables = vec![self.table(None)];
+        tables.extend((0..self.params.group_by.len()).map(|column| self.table(Some(column))));
+        tables
     }
 
     fn table(&self, column: Option<usize>) -> Table {
         let interval_of = format!("{} interval", percent(self.params.confidence));
-        let title = column
-            .map_or("Differences".to_owned(), |column| format!("Differences by {}", self.params.group_by[column]));
-        let first = column.map_or("Metric", |column| &self.params.group_by[column]);
+        let by = column.map(|column| self.params.group_by[column].as_str());
+        let title = by.map_or("Differences".to_owned(), |by| format!("Differences by {by}"));
         let header = [
-            first,
+            by.unwrap_or_default(),
             "Metric",
             "System",
             "Questions",
@@ -162,59 +166,34 @@ impl Page<'_> {
             "p",
             "p (Holm)",
         ];
+        // The table of all questions has no column of groups.
         let skipped = usize::from(column.is_none());
         let mut table = Table::new(&title, &header[skipped..]);
-        let mut rows: Vec<(&str, usize, &str, &Group)> = Vec::new();
-        for metric in 0..self.by.len() {
+        for (metric, by) in self.by.iter().enumerate() {
             for comparison in self.comparisons {
-                let groups = comparison.groups.iter().filter(|group| group.column == column);
-                rows.extend(groups.map(|group| (group.label.as_str(), metric, comparison.system.as_str(), group)));
+                for group in comparison.groups.iter().filter(|group| group.column == column) {
+                    let cells = cells(&group.label, by, &comparison.system, &group.figures[metric]);
+                    table.row(cells.into_iter().skip(skipped));
+                }
             }
-        }
-        for (label, metric, system, group) in rows {
-            let cells = self.cells(label, metric, system, &group.figures[metric]);
-            table.row(cells.into_iter().skip(skipped));
         }
         table
     }
 
-    fn cells(&self, label: &str, metric: usize, system: &str, figure: &Figure) -> [String; 13] {
-        let by = &self.by[metric];
-        let metric = if by.higher { by.key.clone() } else { format!("{} (lower is better)", by.key) };
-        let mean = |value: f64| if figure.delta.count > 0 { number(value) } else { NOTHING.to_owned() };
-        [
-            label.to_owned(),
-            metric,
-            system.to_owned(),
-            figure.delta.count.to_string(),
-            mean(figure.base),
-            mean(figure.side),
-            signed(figure),
-            interval(figure),
-            figure.wins.to_string(),
-            figure.losses.to_string(),
-            figure.ties.to_string(),
-            p_value(figure.test.map(|test| test.p)),
-            p_value(figure.holm),
-        ]
-    }
-
     fn question(&self, shown: &Shown, system: &str) -> String {
-        let figures = self.by.iter().zip(&shown.means).filter_map(|(by, means)| {
-            let Means { base, side } = (*means)?;
-            Some(format!("{} {} → {}", by.key, number(base), number(side)))
-        });
-        let title = figures.collect::<Vec<_>>().join(" · ");
-        let side = |(name, row): (&str, &Row), good: bool| {
-            format!("<div><h5>{}</h5>{}</div>", escape(name), row_html(row, good))
-        };
+        let mut figures = Vec::new();
+        for (by, means) in self.by.iter().zip(&shown.means) {
+            if let Some(Means { base, side }) = means {
+                figures.push(format!("{} {} → {}", by.key, number(*base), number(*side)));
+            }
+        }
         let [base, other] = &shown.rows;
         format!(
             "<section class=\"question\"><h4>{} <code>{}</code></h4><div class=\"sides\">{}{}</div></section>",
-            escape(&title),
+            escape(&figures.join(" · ")),
             escape(&shown.id),
-            side((&self.base.name, base), shown.regressed),
-            side((system, other), !shown.regressed)
+            side_html(&self.base.name, base, shown.regressed),
+            side_html(system, other, !shown.regressed)
         )
     }
 
@@ -241,10 +220,11 @@ impl Page<'_> {
     }
 
     fn json(&self, bootstrap: &Bootstrap) -> Value {
-        let shown = |one: &Shown| {
-            let system = &self.comparisons[one.comparison].system;
-            json!({"system": system, "question": one.id, "regressed": one.regressed})
-        };
+        let mut samples = Vec::new();
+        for shown in self.shown {
+            let system = &self.comparisons[shown.comparison].system;
+            samples.push(json!({"system": system, "question": shown.id, "regressed": shown.regressed}));
+        }
         json!({
             "title": self.params.title,
             "base": self.base.name,
@@ -253,46 +233,72 @@ impl Page<'_> {
             "permutations": self.params.permutations,
             "seed": bootstrap.seed,
             "comparisons": self.comparisons.iter().map(|one| self.comparison_json(one)).collect::<Vec<_>>(),
-            "samples": self.shown.iter().map(shown).collect::<Vec<_>>(),
+            "samples": samples,
         })
     }
 
     fn comparison_json(&self, comparison: &Comparison) -> Value {
-        let figure = |(by, figure): (&By, &Figure)| {
-            json!({
-                "metric": by.key, "higher_is_better": by.higher, "base": figure.base, "mean": figure.side,
-                "difference": figure.delta, "wins": figure.wins, "losses": figure.losses, "ties": figure.ties,
-                "p_value": figure.test.map(|test| test.p), "p_holm": figure.holm,
-                "exact": figure.test.map(|test| test.exact),
-            })
-        };
-        let group = |group: &Group| {
-            let figures = self.by.iter().zip(&group.figures).map(figure).collect::<Vec<_>>();
-            json!({"group": group.name(self.params), "metrics": figures})
-        };
+        let mut groups = Vec::new();
+        for group in &comparison.groups {
+            let mut metrics = Vec::new();
+            for (by, figure) in self.by.iter().zip(&group.figures) {
+                metrics.push(json!({
+                    "metric": by.key, "higher_is_better": by.higher, "base": figure.base, "mean": figure.side,
+                    "difference": figure.delta, "wins": figure.wins, "losses": figure.losses, "ties": figure.ties,
+                    "p_value": figure.test.map(|test| test.p), "p_holm": figure.holm,
+                    "exact": figure.test.map(|test| test.exact),
+                }));
+            }
+            groups.push(json!({"group": group.name(self.params), "metrics": metrics}));
+        }
         json!({
             "system": comparison.system,
             "questions": comparison.matching.both.len(),
             "only_in_base": comparison.matching.base_only.len(),
             "only_in_system": comparison.matching.side_only.len(),
-            "groups": comparison.groups.iter().map(group).collect::<Vec<_>>(),
+            "groups": groups,
         })
     }
 }
 
-/// Renders a conversation, or the columns of another row.
-fn row_html(row: &Row, good: bool) -> String {
-    match row {
+/// Cells of a row of the tables.
+fn cells(label: &str, by: &By, system: &str, figure: &Figure) -> [String; 13] {
+    let metric = if by.higher { by.key.clone() } else { format!("{} (lower is better)", by.key) };
+    let means = [figure.base, figure.side];
+    // Without questions, the means are no figures.
+    let [base, side] = means.map(|mean| if figure.delta.count > 0 { number(mean) } else { NOTHING.to_owned() });
+    [
+        label.to_owned(),
+        metric,
+        system.to_owned(),
+        figure.delta.count.to_string(),
+        base,
+        side,
+        signed(figure),
+        interval(figure),
+        figure.wins.to_string(),
+        figure.losses.to_string(),
+        figure.ties.to_string(),
+        p_value(figure.test.map(|test| test.p)),
+        p_value(figure.holm),
+    ]
+}
+
+/// Renders a conversation, or the columns of another row, below the name of its system.
+fn side_html(name: &str, row: &Row, good: bool) -> String {
+    let content = match row {
         Row::Trajectory(row) => conversation::render(row, good, &[if good { "better" } else { "worse" }.to_owned()]),
         Row::Cells(cells) => {
-            let cell = |(name, value): &(String, String)| {
+            let mut out = String::from("<article class=\"conversation\"><dl>");
+            for (name, value) in cells {
                 let shown: String = value.chars().take(CELL).collect();
                 let rest = if shown.len() < value.len() { "…" } else { "" };
-                format!("<dt>{}</dt><dd>{}{rest}</dd>", escape(name), escape(&shown))
-            };
-            format!("<article class=\"conversation\"><dl>{}</dl></article>", cells.iter().map(cell).collect::<String>())
+                out += &format!("<dt>{}</dt><dd>{}{rest}</dd>", escape(name), escape(&shown));
+            }
+            out + "</dl></article>"
         }
-    }
+    };
+    format!("<div><h5>{}</h5>{content}</div>", escape(name))
 }
 
 /// Differences that only rounding leaves between equal sums.
@@ -311,8 +317,10 @@ fn signed(figure: &Figure) -> String {
 }
 
 fn interval(figure: &Figure) -> String {
-    let ends = figure.delta.low.zip(figure.delta.high);
-    ends.map_or_else(|| NOTHING.to_owned(), |(low, high)| format!("{} – {}", number(low), number(high)))
+    match (figure.delta.low, figure.delta.high) {
+        (Some(low), Some(high)) => format!("{} – {}", number(low), number(high)),
+        _ => NOTHING.to_owned(),
+    }
 }
 
 fn p_value(p: Option<f64>) -> String {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use arrow::datatypes::SchemaRef;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{ParamIssue, Tables};
 use serde::{Deserialize, Serialize};
 
 use crate::shared::answered::with_metric_fields;
 use crate::shared::relation::{check_key, directed, unknown_key, unknown_keys};
+use crate::shared::statistics::bootstrap_issues;
 
 pub(super) const QUESTIONS: &str = "questions";
 pub(super) const METRICS: &str = "metrics";
@@ -72,11 +72,8 @@ pub(super) struct By {
 
 impl CompareParams {
     pub(super) fn by(&self) -> Vec<By> {
-        let by = |text: &String| match directed(text) {
-            Some((key, descends)) => By { key: key.to_owned(), higher: descends },
-            None => By { key: text.trim().to_owned(), higher: true },
-        };
-        self.by.iter().map(by).collect()
+        let keys = self.by.iter().map(|text| directed(text).unwrap_or((text.trim(), true)));
+        keys.map(|(key, higher)| By { key: key.to_owned(), higher }).collect()
     }
 
     pub(super) fn keys(&self) -> Vec<String> {
@@ -87,26 +84,29 @@ impl CompareParams {
         let mut issues = Vec::new();
         for (path, keys) in [("by", self.keys()), ("group_by", self.group_by.clone())] {
             let mut seen = BTreeSet::new();
-            for (place, key) in keys.iter().enumerate() {
-                let path = format!("{path}.{place}");
-                issues.extend((!seen.insert(key)).then(|| ParamIssue::new(&path, "is listed twice")));
+            for (index, key) in keys.iter().enumerate() {
+                let path = format!("{path}.{index}");
+                if !seen.insert(key) {
+                    issues.push(ParamIssue::new(&path, "is listed twice"));
+                }
                 issues.extend(check_key(&path, key));
             }
         }
-        issues.extend(self.by.is_empty().then(|| ParamIssue::new("by", "name at least one column")));
-        issues.extend(check_key("on", &self.on));
-        issues.extend(self.system.as_ref().and_then(|system| check_key("system", system)));
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
+        if self.by.is_empty() {
+            issues.push(ParamIssue::new("by", "name at least one column"));
         }
-        let counts = [("resamples", self.resamples), ("permutations", self.permutations)];
-        let large = counts.into_iter().filter(|(_, count)| *count > 1_000_000);
-        issues.extend(large.map(|(path, _)| ParamIssue::new(path, "must be at most 1,000,000")));
+        issues.extend(check_key("on", &self.on));
+        if let Some(system) = &self.system {
+            issues.extend(check_key("system", system));
+        }
+        issues.extend(bootstrap_issues(self.resamples, self.confidence));
+        if self.permutations > 1_000_000 {
+            issues.push(ParamIssue::new("permutations", "must be at most 1,000,000"));
+        }
         issues
     }
 
     pub(super) fn input_issues(&self, inputs: &[&str]) -> Option<ParamIssue> {
-        let names = || inputs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match &self.system {
             Some(_) if inputs.len() > 1 => Some(
                 ParamIssue::new("system", "the systems have two origins: `system` and the names of the inputs")
@@ -116,26 +116,32 @@ impl CompareParams {
                 ParamIssue::new("", "there is nothing to compare with")
                     .with_help("write `from: {base: ONE, new: OTHER}`, or name the column of the `system`"),
             ),
-            None if !inputs.contains(&self.base.as_str()) => Some(
-                ParamIssue::new("base", format!("there is no input `{}`", self.base))
-                    .with_help(format!("name the baseline `base`, or write its name; inputs: {}", names())),
-            ),
+            None if !inputs.contains(&self.base.as_str()) => {
+                let names: Vec<String> = inputs.iter().map(|name| format!("`{name}`")).collect();
+                let help = format!("name the baseline `base`, or write its name; inputs: {}", names.join(", "));
+                Some(ParamIssue::new("base", format!("there is no input `{}`", self.base)).with_help(help))
+            }
             _ => None,
         }
     }
 
     pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
-        let check = |(name, schema): (&String, &SchemaRef)| {
+        let mut issues = Vec::new();
+        for (name, schema) in tables {
             let schema = with_metric_fields(schema);
+            // The groups of a question are those of the baseline's row.
             let groups = if self.system.is_some() || *name == self.base { &self.group_by[..] } else { &[] };
-            let mut issues = unknown_keys(&schema, "by", &self.keys());
-            issues.extend(unknown_key(&schema, "on", &self.on));
-            issues.extend(self.system.iter().filter_map(|system| unknown_key(&schema, "system", system)));
-            issues.extend(unknown_keys(&schema, "group_by", groups));
-            let named =
-                |issue: ParamIssue| ParamIssue { message: format!("input `{name}`: {}", issue.message), ..issue };
-            issues.into_iter().map(named).collect::<Vec<_>>()
-        };
-        tables.iter().flat_map(check).collect()
+            let mut unknown = unknown_keys(&schema, "by", &self.keys());
+            unknown.extend(unknown_key(&schema, "on", &self.on));
+            if let Some(system) = &self.system {
+                unknown.extend(unknown_key(&schema, "system", system));
+            }
+            unknown.extend(unknown_keys(&schema, "group_by", groups));
+            for mut issue in unknown {
+                issue.message = format!("input `{name}`: {}", issue.message);
+                issues.push(issue);
+            }
+        }
+        issues
     }
 }

@@ -50,53 +50,49 @@ pub(super) fn read(
     comparisons: &[Comparison],
     context: &Context,
 ) -> Result<Vec<Shown>, OperatorError> {
-    let chosen: Vec<Chosen> = comparisons
-        .iter()
-        .zip(sides)
-        .enumerate()
-        .flat_map(|(number, (comparison, side))| choose(params, base, side, comparison, number))
-        .collect();
+    let systems = comparisons.iter().zip(sides).enumerate();
+    let chosen: Vec<Chosen> =
+        systems.flat_map(|(number, (comparison, side))| choose(params, base, side, comparison, number)).collect();
     let wanted: BTreeSet<Place> = chosen.iter().flat_map(|chosen| chosen.places).collect();
     let rows = rows(inputs, &wanted, context)?;
-    let metrics = params.by.len();
-    let shown = |chosen: Chosen| {
-        let (id, question) = base.questions.get_index(chosen.pair.0)?;
-        let other = &sides[chosen.comparison].questions[chosen.pair.1];
-        let [one, two] = chosen.places;
-        Some(Shown {
-            comparison: chosen.comparison,
-            id: id.clone(),
-            regressed: chosen.regressed,
-            means: (0..metrics).map(|metric| Means::of(question, other, metric)).collect(),
-            rows: [rows.get(&one)?.clone(), rows.get(&two)?.clone()],
-        })
-    };
-    Ok(chosen.into_iter().filter_map(shown).collect())
+    let mut shown = Vec::with_capacity(chosen.len());
+    for Chosen { comparison, pair, regressed, places: [one, two] } in chosen {
+        let (Some((id, question)), Some(one), Some(two)) =
+            (base.questions.get_index(pair.0), rows.get(&one), rows.get(&two))
+        else {
+            continue;
+        };
+        let other = &sides[comparison].questions[pair.1];
+        let means = (0..params.by.len()).map(|metric| Means::of(question, other, metric)).collect();
+        shown.push(Shown { comparison, id: id.clone(), regressed, means, rows: [one.clone(), two.clone()] });
+    }
+    Ok(shown)
 }
 
 /// Returns the questions that lost most, the worst first, then those that gained most.
 fn choose(params: &CompareParams, base: &Side, side: &Side, comparison: &Comparison, number: usize) -> Vec<Chosen> {
     let by = params.by();
     let higher = by.first().is_none_or(|by| by.higher);
-    let gain = |pair: &(usize, usize)| {
-        let means = Means::of(&base.questions[pair.0], &side.questions[pair.1], 0)?;
-        Some((means.gain(higher), *pair))
-    };
-    let mut ranked: Vec<(f64, (usize, usize))> = comparison.matching.both.iter().filter_map(gain).collect();
-    // Equal gains stay sorted by id.
-    ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    let most = params.examples as usize;
-    let chosen = |pair: (usize, usize), regressed: bool| {
-        let (one, two) = (&base.questions[pair.0].ends, &side.questions[pair.1].ends);
+    let (mut lost, mut gained) = (Vec::new(), Vec::new());
+    for &pair in &comparison.matching.both {
+        let (one, two) = (&base.questions[pair.0], &side.questions[pair.1]);
+        let Some(means) = Means::of(one, two, 0) else { continue };
+        let gain = means.gain(higher);
+        let regressed = gain < 0.0;
         // The highest value of the baseline and the lowest of the system, or the reverse.
         let end = usize::from(regressed == higher);
-        Chosen { comparison: number, pair, regressed, places: [one[end], two[1 - end]] }
-    };
-    let lost = ranked.iter().take_while(|(gain, _)| *gain < 0.0).take(most);
-    let lost: Vec<Chosen> = lost.map(|(_, pair)| chosen(*pair, true)).collect();
-    ranked.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    let gained = ranked.iter().take_while(|(gain, _)| *gain > 0.0).take(most);
-    lost.into_iter().chain(gained.map(|(_, pair)| chosen(*pair, false))).collect()
+        let chosen = Chosen { comparison: number, pair, regressed, places: [one.ends[end], two.ends[1 - end]] };
+        if regressed {
+            lost.push((gain, chosen));
+        } else if gain > 0.0 {
+            gained.push((gain, chosen));
+        }
+    }
+    // Stable sorts: equal gains stay sorted by id.
+    lost.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    gained.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let most = params.examples as usize;
+    lost.into_iter().take(most).chain(gained.into_iter().take(most)).map(|(_, chosen)| chosen).collect()
 }
 
 fn rows(inputs: &Inputs, wanted: &BTreeSet<Place>, context: &Context) -> Result<BTreeMap<Place, Row>, OperatorError> {
@@ -108,8 +104,8 @@ fn rows(inputs: &Inputs, wanted: &BTreeSet<Place>, context: &Context) -> Result<
             context.check_cancelled()?;
             let batch = batch?;
             let end = start + batch.num_rows() as u64;
-            let here = wanted.range(Place { input, row: start }..Place { input, row: end });
-            for place in here {
+            // Only the rows to show are decoded; the tables may be large.
+            for place in wanted.range(Place { input, row: start }..Place { input, row: end }) {
                 found.insert(*place, row(table.kind, &batch.slice((place.row - start) as usize, 1))?);
             }
             start = end;
@@ -126,11 +122,12 @@ fn row(kind: RecordKind, batch: &RecordBatch) -> Result<Row, OperatorError> {
         return Ok(Row::Trajectory(Box::new(row)));
     }
     let options = FormatOptions::default();
-    let schema = batch.schema();
-    let columns = schema.fields().iter().zip(batch.columns()).filter(|(_, column)| column.is_valid(0));
-    let cell = |(field, column): (&arrow::datatypes::FieldRef, &arrow::array::ArrayRef)| {
-        let text = ArrayFormatter::try_new(column.as_ref(), &options)?.value(0).try_to_string()?;
-        Ok((field.name().clone(), text))
-    };
-    Ok(Row::Cells(columns.map(cell).collect::<Result<_, OperatorError>>()?))
+    let mut cells = Vec::new();
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if column.is_valid(0) {
+            let text = ArrayFormatter::try_new(column.as_ref(), &options)?.value(0).try_to_string()?;
+            cells.push((field.name().clone(), text));
+        }
+    }
+    Ok(Row::Cells(cells))
 }

@@ -2,14 +2,14 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, StringArray};
+use arrow::array::{Array, AsArray, Float64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef};
 use indexmap::IndexMap;
 use searchmill_engine::operator::{
     Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput, Tables,
 };
-use searchmill_schemas::text_column;
+use searchmill_schemas::{text_column, text_value};
 
 use super::params::CompareParams;
 use crate::shared::answered::{with_metric_fields, with_metrics};
@@ -49,7 +49,7 @@ pub(super) struct Question {
     sums: Vec<(f64, u32)>,
     /// Rows with the lowest and the highest value of the first metric, or the first row.
     pub(super) ends: [Place; 2],
-    range: Option<[f64; 2]>,
+    range: [f64; 2],
     /// Values of `group_by` in the first row.
     pub(super) groups: Vec<Label>,
 }
@@ -70,27 +70,25 @@ impl Question {
             };
             self.sums[metric] = (self.sums[metric].0 + value, self.sums[metric].1 + 1);
             if metric == 0 {
-                self.widen(value, place);
+                // Of rows with the same value, the first one stays.
+                let [low, high] = &mut self.range;
+                if value < *low {
+                    (*low, self.ends[0]) = (value, place);
+                }
+                if value > *high {
+                    (*high, self.ends[1]) = (value, place);
+                }
             }
         }
-    }
-
-    fn widen(&mut self, value: f64, place: Place) {
-        let [low, high] = self.range.unwrap_or([f64::INFINITY, f64::NEG_INFINITY]);
-        if value < low {
-            self.ends[0] = place;
-        }
-        if value > high {
-            self.ends[1] = place;
-        }
-        self.range = Some([low.min(value), high.max(value)]);
     }
 }
 
 /// Hash of a text without its white space, in lower case.
 fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    text.split_whitespace().for_each(|word| word.to_lowercase().hash(&mut hasher));
+    for word in text.split_whitespace() {
+        word.to_lowercase().hash(&mut hasher);
+    }
     hasher.finish()
 }
 
@@ -117,11 +115,12 @@ impl Bound {
     }
 
     fn numbers(&self, batch: &RecordBatch, params: &CompareParams) -> Result<Vec<Float64Array>, OperatorError> {
-        let number = |(column, key): (ArrayRef, String)| {
-            let wrong = || OperatorError::pipeline(format!("`by`: `{key}` is {}, not a number", column.data_type()));
-            numbers(&column)?.ok_or_else(wrong)
-        };
-        self.by.values(batch)?.into_iter().zip(params.keys()).map(number).collect()
+        let columns = self.by.values(batch)?.into_iter().zip(params.keys()).map(|(column, key)| {
+            numbers(&column)?.ok_or_else(|| {
+                OperatorError::pipeline(format!("`by`: `{key}` is {}, not a number", column.data_type()))
+            })
+        });
+        columns.collect()
     }
 
     /// Returns the ids of the questions.
@@ -129,9 +128,11 @@ impl Bound {
         let values = self.on.values(batch)?;
         let column = values.first().ok_or_else(|| OperatorError::engine("no column for the question"))?;
         let kind = column.data_type();
-        let text = Some(cast(column, &DataType::Utf8)).filter(|_| !kind.is_nested()).and_then(Result::ok);
-        let text = text.ok_or_else(|| OperatorError::pipeline(format!("`on`: {kind} is no text or number")))?;
-        Ok(text.as_string::<i32>().clone())
+        // Lists and structs cast to texts too, but are no ids.
+        match cast(column, &DataType::Utf8) {
+            Ok(text) if !kind.is_nested() => Ok(text.as_string::<i32>().clone()),
+            _ => Err(OperatorError::pipeline(format!("`on`: {kind} is no text or number"))),
+        }
     }
 
     fn labels(keys: Option<&Keys>, batch: &RecordBatch) -> Result<Vec<Vec<Label>>, OperatorError> {
@@ -142,11 +143,14 @@ impl Bound {
 
 /// Returns an issue for each input whose values of `by` are no numbers, or whose `on` is no text or number.
 pub(super) fn issues(params: &CompareParams, tables: &Tables) -> Vec<ParamIssue> {
-    let issue = |(name, schema): (&String, &SchemaRef)| {
-        let issue = ParamIssue::from(Bound::new(params, &with_metric_fields(schema), false).err()?);
-        Some(ParamIssue { message: format!("input `{name}`: {}", issue.message), ..issue })
-    };
-    tables.iter().filter_map(issue).collect()
+    let mut issues = Vec::new();
+    for (name, schema) in tables {
+        if let Err(error) = Bound::new(params, &with_metric_fields(schema), false) {
+            let issue = ParamIssue::from(error);
+            issues.push(ParamIssue { message: format!("input `{name}`: {}", issue.message), ..issue });
+        }
+    }
+    issues
 }
 
 /// Reads the systems, sorted by name. Rows without a question are rejects.
@@ -160,6 +164,7 @@ pub(super) fn read(
     for (input, (name, artifacts)) in inputs.iter().enumerate() {
         let Some(InputArtifact::Rows(rows)) = artifacts.first() else { continue };
         let mut reader = Reader { params, input, sides: IndexMap::new() };
+        // An input without rows is a system too.
         if params.system.is_none() {
             reader.side(&Label::of_text(name));
         }
@@ -178,10 +183,11 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn side(&mut self, label: &Label) -> &mut Side {
-        let metrics = self.params.by.len();
-        let new = || Side { name: label.text.clone(), questions: IndexMap::new(), rows: 0, missing: vec![0; metrics] };
+        // Not `entry`: it would copy the label for each row.
         if !self.sides.contains_key(label) {
-            self.sides.insert(label.clone(), new());
+            let missing = vec![0; self.params.by.len()];
+            let side = Side { name: label.text.clone(), questions: IndexMap::new(), rows: 0, missing };
+            self.sides.insert(label.clone(), side);
         }
         &mut self.sides[label]
     }
@@ -194,14 +200,16 @@ impl Reader<'_> {
         context: &Context,
     ) -> Result<(), OperatorError> {
         let with_groups = self.params.system.is_some() || name == self.params.base;
-        let named =
-            |error: OperatorError| OperatorError { message: format!("{} (input `{name}`)", error.message), ..error };
-        let bound = Bound::new(self.params, &with_metric_fields(&rows.schema), with_groups).map_err(named)?;
+        let bound = Bound::new(self.params, &with_metric_fields(&rows.schema), with_groups);
+        let bound = bound.map_err(|error| {
+            let message = format!("{} (input `{name}`)", error.message);
+            OperatorError { message, ..error }
+        })?;
         let mut start = 0;
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = with_metrics(&batch?)?;
-            self.add(&batch, &bound, (name, start), outputs)?;
+            self.add(&batch, &bound, name, start, outputs)?;
             start += batch.num_rows() as u64;
             context.progress().set(start, rows.rows, "rows");
         }
@@ -212,7 +220,8 @@ impl Reader<'_> {
         &mut self,
         batch: &RecordBatch,
         bound: &Bound,
-        (name, start): (&str, u64),
+        name: &str,
+        start: u64,
         outputs: &mut Outputs,
     ) -> Result<(), OperatorError> {
         let (questions, ids, values) = (bound.ids(batch)?, id_column(batch), bound.numbers(batch, self.params)?);
@@ -228,18 +237,19 @@ impl Reader<'_> {
                 rejects.push(Unfit::new(format!("the row has no question: `{}` is null", self.params.on)).reject(id));
                 continue;
             }
-            let label = systems.as_ref().map_or_else(|| Label::of_text(name), |labels| labels[row].clone());
-            let side = self.side(&label);
+            let side = match &systems {
+                Some(labels) => self.side(&labels[row]),
+                None => self.side(&Label::of_text(name)),
+            };
             side.rows += 1;
-            let new = || Question {
+            let question = side.questions.entry(questions.value(row).to_owned()).or_insert_with(|| Question {
                 samples: 0,
-                text: texts.filter(|texts| texts.is_valid(row)).map(|texts| hash(texts.value(row))),
+                text: texts.and_then(|texts| text_value(texts, row)).map(hash),
                 sums: vec![(0.0, 0); metrics],
                 ends: [place; 2],
-                range: None,
+                range: [f64::INFINITY, f64::NEG_INFINITY],
                 groups: groups.iter().map(|labels| labels[row].clone()).collect(),
-            };
-            let question = side.questions.entry(questions.value(row).to_owned()).or_insert_with(new);
+            });
             question.add(&values, row, place, &mut side.missing);
         }
         outputs.write_rows("rejects", &rejects)?;

@@ -29,7 +29,9 @@ pub(super) struct Flips {
 /// no permutations. A random test counts the observed signs as one of the permutations, so that p is never 0 (Phipson and
 /// Smyth 2010).
 pub(super) fn sign_flip(differences: &[f64], flips: Flips) -> Option<Test> {
-    let changed: Vec<f64> = differences.iter().copied().filter(|difference| *difference != 0.0).collect();
+    // The sign of a zero changes no sum.
+    let mut changed = differences.to_vec();
+    changed.retain(|difference| *difference != 0.0);
     let all: f64 = changed.iter().map(|difference| difference.abs()).sum();
     let least = changed.iter().sum::<f64>().abs() - ROUNDING * all;
     if differences.is_empty() || (changed.len() > EXACT && flips.permutations == 0) {
@@ -39,8 +41,8 @@ pub(super) fn sign_flip(differences: &[f64], flips: Flips) -> Option<Test> {
         return Some(Test { p: exact(&changed, least), exact: true });
     }
     let blocks = blocks(&changed);
-    let as_far = |draw: &u32| random_sum(&blocks, flips, *draw).abs() >= least;
-    let count = (0..flips.permutations).into_par_iter().filter(as_far).count();
+    let draws = (0..flips.permutations).into_par_iter();
+    let count = draws.filter(|draw| random_sum(&blocks, flips, *draw).abs() >= least).count();
     Some(Test { p: (count + 1) as f64 / (f64::from(flips.permutations) + 1.0), exact: false })
 }
 
@@ -48,28 +50,36 @@ pub(super) fn sign_flip(differences: &[f64], flips: Flips) -> Option<Test> {
 fn exact(changed: &[f64], least: f64) -> f64 {
     let (one, other) = changed.split_at(changed.len() / 2);
     let (one, other) = (sums(one), sums(other));
-    let as_far = |a: &f64| other.iter().filter(|b| (*a + **b).abs() >= least).count();
-    let count: usize = one.iter().map(as_far).sum();
+    let mut count = 0;
+    for a in &one {
+        count += other.iter().filter(|b| (a + **b).abs() >= least).count();
+    }
     count as f64 / (one.len() * other.len()) as f64
 }
 
+/// Returns the sums of the values with each of their signs.
 fn sums(values: &[f64]) -> Vec<f64> {
-    let both = |sums: Vec<f64>, value: &f64| sums.iter().flat_map(|sum| [sum + value, sum - value]).collect();
-    values.iter().fold(vec![0.0], both)
+    let mut sums = vec![0.0];
+    for value in values {
+        sums = sums.iter().flat_map(|sum| [sum + value, sum - value]).collect();
+    }
+    sums
 }
 
 /// The sums of four differences with each of their 16 signs: a draw adds one of them instead of four numbers.
-type Block = [f64; 16];
-
-fn blocks(changed: &[f64]) -> Vec<Block> {
-    let signed = |signs: usize, (place, value): (usize, &f64)| if (signs >> place) & 1 == 1 { -value } else { *value };
-    let block = |chunk: &[f64]| {
-        std::array::from_fn(|signs| chunk.iter().enumerate().map(|difference| signed(signs, difference)).sum())
-    };
-    changed.chunks(4).map(block).collect()
+fn blocks(changed: &[f64]) -> Vec<[f64; 16]> {
+    let mut blocks = Vec::with_capacity(changed.len().div_ceil(4));
+    for chunk in changed.chunks(4) {
+        blocks.push(std::array::from_fn(|signs| {
+            let values = chunk.iter().enumerate();
+            values.map(|(bit, value)| if (signs >> bit) & 1 == 1 { -value } else { *value }).sum()
+        }));
+    }
+    blocks
 }
 
-fn random_sum(blocks: &[Block], flips: Flips, draw: u32) -> f64 {
+fn random_sum(blocks: &[[f64; 16]], flips: Flips, draw: u32) -> f64 {
+    // A stream for each draw: its signs do not depend on the thread that draws them.
     let mut random = ChaCha8Rng::seed_from_u64(flips.seed);
     random.set_stream((flips.stream << 32) | u64::from(draw));
     let mut sum = 0.0;

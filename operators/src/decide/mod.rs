@@ -13,7 +13,7 @@ use searchmill_engine::operator::{
     Accept, BlockingKernel, Context, Declaration, ENDED, Example, HANDS_ON, Inputs, Kernel, Operator, OperatorError,
     Outputs, ParamIssue, Ports, RowsInput, Tables, query_session,
 };
-use searchmill_schemas::RecordKind;
+use searchmill_schemas::{RecordKind, text_value};
 use serde::{Deserialize, Serialize};
 
 use super::shared::relation::{ROWS, check_query, check_tables, tables_of};
@@ -77,8 +77,10 @@ impl Operator for Decide {
         Declaration::pure(ports)
             .issues(issues(params))
             .checks_inputs(move |inputs| {
-                let named_inputs = inputs.iter().copied().filter(|input| *input != ROUNDS);
-                let known: Vec<&str> = named_inputs.chain([ROUNDS]).collect();
+                let mut known = inputs.to_vec();
+                // Listed last in the help, and there without an input: the first round has none before it.
+                known.retain(|input| *input != ROUNDS);
+                known.push(ROUNDS);
                 let questions = questions(&named).into_iter();
                 questions.filter_map(|question| check_tables(&question.path, &question.text, &known)).collect()
             })
@@ -93,11 +95,17 @@ impl Operator for Decide {
 
 /// Returns the queries of the params.
 fn questions(params: &DecideParams) -> Vec<Question> {
-    let question = |path: &str, text: &String, wants| Question { path: path.to_owned(), text: text.clone(), wants };
-    let best = params.best.iter().map(|text| question("best", text, Wants::Number));
-    let when = params.when.iter().map(|text| question("when", text, Wants::Truth));
-    let watch = params.watch.iter().map(|(name, text)| question(&format!("watch.{name}"), text, Wants::Truth));
-    best.chain(when).chain(watch).collect()
+    let mut questions = Vec::new();
+    // `best` first: the other queries may read it from the table of the rounds.
+    for (path, text, wants) in [("best", &params.best, Wants::Number), ("when", &params.when, Wants::Truth)] {
+        if let Some(text) = text {
+            questions.push(Question { path: path.to_owned(), text: text.clone(), wants });
+        }
+    }
+    for (name, text) in &params.watch {
+        questions.push(Question { path: format!("watch.{name}"), text: text.clone(), wants: Wants::Truth });
+    }
+    questions
 }
 
 fn issues(params: &DecideParams) -> Vec<ParamIssue> {
@@ -105,14 +113,13 @@ fn issues(params: &DecideParams) -> Vec<ParamIssue> {
     let mut issues: Vec<ParamIssue> =
         questions.iter().filter_map(|question| check_query(&question.path, &question.text)).collect();
     if params.patience == Some(0) {
-        issues.push(
-            ParamIssue::new("patience", "`patience` is 0, so no second round would run").with_help("write 1 or more"),
-        );
+        let issue = ParamIssue::new("patience", "`patience` is 0, so no second round would run");
+        issues.push(issue.with_help("write 1 or more"));
     }
     if params.patience.is_some() && params.best.is_none() {
-        let issue =
-            ParamIssue::new("patience", "`patience` counts rounds without a higher `best`, and there is no `best`");
-        issues.push(issue.with_help("add `best: \"select … from …\"` beside `stop`"));
+        let message = "`patience` counts rounds without a higher `best`, and there is no `best`";
+        let help = "add `best: \"select … from …\"` beside `stop`";
+        issues.push(ParamIssue::new("patience", message).with_help(help));
     }
     if questions.is_empty() && params.patience.is_none() {
         issues.push(ParamIssue::new("", "there is nothing to decide").with_help("write `best`, `when` or `watch`"));
@@ -133,15 +140,19 @@ fn schema() -> SchemaRef {
 
 /// Returns what does not fit the known columns: of each query all of whose tables are known.
 fn column_issues(params: &DecideParams, known: &Tables) -> Vec<ParamIssue> {
-    let is_known = |question: &Question| {
-        let tables = tables_of(&question.text).unwrap_or_default();
-        let name = |table: &TableReference| {
-            table.schema().map_or_else(String::new, |schema| format!("{schema}.")) + table.table()
+    fn is_known(table: &TableReference, known: &Tables) -> bool {
+        let name = match table.schema() {
+            Some(schema) => format!("{schema}.{}", table.table()),
+            None => table.table().to_owned(),
         };
-        let found = |name: String| name == ROUNDS || known.keys().any(|port| port.eq_ignore_ascii_case(&name));
-        !tables.is_empty() && tables.iter().map(name).all(found)
-    };
-    let questions: Vec<Question> = questions(params).into_iter().filter(is_known).collect();
+        name == ROUNDS || known.keys().any(|port| port.eq_ignore_ascii_case(&name))
+    }
+    let mut questions = questions(params);
+    questions.retain(|question| {
+        let tables = tables_of(&question.text).unwrap_or_default();
+        !tables.is_empty() && tables.iter().all(|table| is_known(table, known))
+    });
+    // A session costs some milliseconds.
     if questions.is_empty() {
         return Vec::new();
     }
@@ -156,8 +167,10 @@ fn planned(questions: &[Question], known: &Tables) -> Result<Vec<OperatorError>,
         let empty = RowsInput::from_batches(RecordKind::Table, SchemaRef::clone(schema), Vec::new());
         register(&session, port, &empty)?;
     }
+    // The columns of the rounds are known, whatever they will hold.
     register(&session, ROUNDS, &history(&[])?)?;
     let tables: Vec<String> = known.keys().cloned().collect();
+    // Nothing waits here: the tables are empty and in memory.
     futures::executor::block_on(async {
         name_outputs(&session, &tables).await?;
         let mut unfit = Vec::new();
@@ -182,27 +195,25 @@ fn rounds_before(input: Option<&RowsInput>) -> Result<Vec<Round>, OperatorError>
     let mut rounds = Vec::new();
     for batch in input.into_iter().flat_map(RowsInput::batches) {
         let batch = batch?;
-        let column = |name: &str| batch.column_by_name(name).cloned();
-        let found = || {
-            let best = column("best")?.as_primitive_opt::<Float64Type>()?.clone();
-            let hands_on = column(HANDS_ON)?.as_primitive_opt::<Int64Type>()?.clone();
-            Some((
-                best,
-                column("holds")?.as_boolean_opt()?.clone(),
-                hands_on,
-                column(ENDED)?.as_string_opt::<i32>()?.clone(),
-            ))
-        };
-        let Some((best, holds, hands_on, ended)) = found() else {
+        let [best, holds, hands_on, ended] =
+            ["best", "holds", HANDS_ON, ENDED].map(|name| batch.column_by_name(name).map(AsRef::as_ref));
+        let (Some(best), Some(holds), Some(hands_on), Some(ended)) = (
+            best.and_then(|column| column.as_primitive_opt::<Float64Type>()),
+            holds.and_then(|column| column.as_boolean_opt()),
+            hands_on.and_then(|column| column.as_primitive_opt::<Int64Type>()),
+            ended.and_then(|column| column.as_string_opt::<i32>()),
+        ) else {
             let message = format!("the input `{ROUNDS}` is not a result of `decide`");
             return Err(OperatorError::pipeline(message).with_help("bind it to the decision about the round before"));
         };
-        rounds.extend((0..batch.num_rows()).map(|row| Round {
-            best: best.is_valid(row).then(|| best.value(row)),
-            holds: holds.value(row),
-            hands_on: usize::try_from(hands_on.value(row)).unwrap_or_default(),
-            ended: ended.is_valid(row).then(|| ended.value(row).to_owned()),
-        }));
+        for row in 0..batch.num_rows() {
+            rounds.push(Round {
+                best: best.is_valid(row).then(|| best.value(row)),
+                holds: holds.value(row),
+                hands_on: usize::try_from(hands_on.value(row)).unwrap_or_default(),
+                ended: text_value(ended, row).map(str::to_owned),
+            });
+        }
     }
     Ok(rounds)
 }
@@ -247,6 +258,7 @@ impl DecideParams {
                     (None, Wants::Truth) => answers.when = Some(answer),
                     (None, Wants::Number) => answers.best = Some(answer.value),
                 }
+                // From here on, the table of the rounds has this one too.
                 if question.wants == Wants::Number {
                     bests.push(answers.best);
                     register(&session, ROUNDS, &history(&bests)?)?;
@@ -261,30 +273,30 @@ impl DecideParams {
         let number = before.len();
         let broken: Vec<String> = answers.watch.iter().filter_map(|(name, answer)| answer.broken(name)).collect();
         let holds = broken.is_empty();
-        let good = |rounds: &[Round]| -> Option<usize> {
-            let holding = rounds.iter().enumerate().filter(|(_, round)| round.holds).map(|(number, _)| number);
-            let own = holds.then_some(number);
-            let score = |number: usize| rounds.get(number).map_or(answers.best, |round| round.best);
-            let better = |best: Option<usize>, next: usize| match best {
-                Some(best) if self.best.is_some() && score(next) <= score(best) => Some(best),
-                _ => Some(next),
-            };
-            holding.chain(own).fold(None, better)
-        };
-        let Some(hands_on) = good(before) else {
+        let mut good = None;
+        let rounds = before.iter().map(|round| (round.holds, round.best)).chain([(holds, answers.best)]);
+        for (round, (holds, score)) in rounds.enumerate() {
+            match good {
+                _ if !holds => {}
+                // Of equal rounds, the earliest; without `best`, the last.
+                Some((_, highest)) if self.best.is_some() && score <= highest => {}
+                _ => good = Some((round, score)),
+            }
+        }
+        let Some((hands_on, score)) = good else {
             let message = format!("there is no round to hand on: after the first round, {}", broken.join(", and "));
             return Err(OperatorError::data(message)
                 .with_help("start from another policy, or change the conditions in `watch`"));
         };
-        let score = before.get(hands_on).map_or(answers.best, |round| round.best);
-        let risen = self.patience.filter(|patience| (number - hands_on) as u64 >= *patience);
-        let ended = match &answers.when {
+        // A broken condition is the reason, also if the loop would end anyway.
+        let ended = match (&answers.when, self.patience) {
             _ if !holds => Some(broken.join(", and ")),
-            Some(answer) if answer.holds() => Some(format!("`when` is true{}", answer.text())),
-            _ => risen.map(|patience| {
+            (Some(answer), _) if answer.holds() => Some(format!("`when` is true{}", answer.text())),
+            (_, Some(patience)) if (number - hands_on) as u64 >= patience => {
                 let rounds = if patience == 1 { "1 round".to_owned() } else { format!("{patience} rounds") };
-                format!("`best` has not risen for {rounds} ({} in round {hands_on})", score.unwrap_or(f64::NAN))
-            }),
+                Some(format!("`best` has not risen for {rounds} ({} in round {hands_on})", score.unwrap_or(f64::NAN)))
+            }
+            _ => None,
         };
         Ok(Round { best: answers.best, holds, hands_on, ended })
     }

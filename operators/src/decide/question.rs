@@ -62,7 +62,7 @@ impl Answer {
 
     /// Says that a condition does not hold; `None` if it does.
     pub(super) fn broken(&self, name: &str) -> Option<String> {
-        (!self.holds()).then(|| format!("`{name}` does not hold{}", self.text()))
+        if self.holds() { None } else { Some(format!("`{name}` does not hold{}", self.text())) }
     }
 }
 
@@ -81,10 +81,11 @@ impl Question {
 
     fn check_columns(&self, frame: &DataFrame) -> Result<(), OperatorError> {
         let fields = frame.schema().fields();
-        let given = fields.first().map_or(DataType::Null, |field| field.data_type().clone());
+        let kind = fields.first().map_or(&DataType::Null, |field| field.data_type());
+        // A NULL fits: the run says that the query gives none.
         let (fits, what) = match self.wants {
-            Wants::Number => (given.is_numeric() || given.is_null(), "a number"),
-            Wants::Truth => (matches!(given, DataType::Boolean | DataType::Null), "true or false"),
+            Wants::Number => (kind.is_numeric() || kind.is_null(), "a number"),
+            Wants::Truth => (matches!(kind, DataType::Boolean | DataType::Null), "true or false"),
         };
         let path = &self.path;
         if self.wants == Wants::Number && fields.len() != 1 {
@@ -92,7 +93,7 @@ impl Question {
             return Err(OperatorError::pipeline(message).with_help("select one expression"));
         }
         if !fits {
-            let message = format!("`{path}`: {what} is needed, and the query gives {given}");
+            let message = format!("`{path}`: {what} is needed, and the query gives {kind}");
             let help = match self.wants {
                 Wants::Number => "select a number, for example `max(f1)`",
                 Wants::Truth => "compare it, for example `max(f1) >= 0.8`",
@@ -105,22 +106,25 @@ impl Question {
     /// Runs the query.
     pub(super) async fn answer(&self, session: &SessionContext, tables: &[String]) -> Result<Answer, OperatorError> {
         let frame = self.plan(session, tables).await?;
-        let telling = match (self.wants, with_seen(&self.text)) {
+        // The compared values are there for the message: if they cannot be added, the condition decides without them.
+        let extended = match (self.wants, with_seen(&self.text)) {
             (Wants::Truth, Some(text)) => Self { text, ..self.clone() }.plan(session, tables).await.ok(),
             _ => None,
         };
-        let batches = telling.unwrap_or(frame).collect().await.map_err(|error| explain(&self.path, error, tables))?;
+        let batches = extended.unwrap_or(frame).collect().await.map_err(|error| explain(&self.path, error, tables))?;
         self.read(&batches)
     }
 
     fn read(&self, batches: &[RecordBatch]) -> Result<Answer, OperatorError> {
         let path = &self.path;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        let Some(batch) = batches.iter().find(|batch| batch.num_rows() == 1).filter(|_| rows == 1) else {
+        // Batches without rows may stand around the one row.
+        let Some(batch) = batches.iter().find(|batch| rows == 1 && batch.num_rows() == 1) else {
             let message = format!("`{path}` gives {rows} rows, and must give one");
             let help = "aggregate them (`max`, `avg`, `bool_and`), or add `where` or `limit 1`";
             return Err(OperatorError::data(message).with_help(help));
         };
+        // NULL decides nothing: an aggregate of no rows gives it.
         if batch.column(0).is_null(0) {
             let help = "say what counts if there is no value: `coalesce(…, 0)`, `coalesce(…, false)`";
             return Err(OperatorError::data(format!("`{path}` gives NULL")).with_help(help));
@@ -131,12 +135,12 @@ impl Question {
             let help = "find out where it comes from; a number can be compared, NaN cannot";
             return Err(OperatorError::data(format!("`{path}` gives NaN")).with_help(help));
         }
-        let told = |column: usize| -> Result<String, OperatorError> {
-            let shown = array_value_to_string(batch.column(column), 0)?;
-            let shown = if batch.column(column).is_null(0) { "NULL".to_owned() } else { shown };
-            Ok(format!("{} is {shown}", batch.schema().field(column).name()))
-        };
-        let seen = (1..batch.num_columns()).map(told).collect::<Result<_, _>>()?;
+        let mut seen = Vec::new();
+        for (field, column) in batch.schema().fields().iter().zip(batch.columns()).skip(1) {
+            let shown = array_value_to_string(column, 0)?;
+            let shown = if column.is_null(0) { "NULL" } else { shown.as_str() };
+            seen.push(format!("{} is {shown}", field.name()));
+        }
         Ok(Answer { value, seen })
     }
 }
@@ -156,6 +160,7 @@ fn with_seen(text: &str) -> Option<String> {
     else {
         return None;
     };
+    // `select distinct` above: further columns would keep rows apart that are equal without them.
     let mut compared = Vec::new();
     find_compared(condition, &mut compared);
     let mut seen: Vec<String> = select.projection.iter().map(ToString::to_string).collect();
@@ -167,7 +172,7 @@ fn with_seen(text: &str) -> Option<String> {
             select.projection.push(SelectItem::ExprWithAlias { expr: side, alias: Ident::with_quote('"', name) });
         }
     }
-    (select.projection.len() > before).then(|| statement.to_string())
+    if select.projection.len() > before { Some(statement.to_string()) } else { None }
 }
 
 /// Collects the sides of comparisons that are no constants.
@@ -181,7 +186,11 @@ fn find_compared(condition: &Expr, found: &mut Vec<Expr>) {
             find_compared(right, found);
         }
         Expr::BinaryOp { left, op: Eq | NotEq | Lt | LtEq | Gt | GtEq, right } => {
-            found.extend([left, right].into_iter().filter(|side| !is_constant(side)).map(|side| (**side).clone()));
+            for side in [left, right] {
+                if !is_constant(side) {
+                    found.push((**side).clone());
+                }
+            }
         }
         _ => {}
     }
@@ -199,6 +208,7 @@ fn is_constant(expression: &Expr) -> bool {
 pub(super) fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
     let schema = Arc::clone(&rows.schema);
     let table = StreamingTable::try_new(Arc::clone(&schema), vec![Arc::new(Rows { schema, rows: rows.clone() })])?;
+    // The table of the rounds is registered again when the score of this one is known.
     session.deregister_table(TableReference::bare(name))?;
     session.register_table(TableReference::bare(name), Arc::new(table))?;
     Ok(())
@@ -208,7 +218,8 @@ pub(super) fn register(session: &SessionContext, name: &str, rows: &RowsInput) -
 pub(super) async fn name_outputs(session: &SessionContext, tables: &[String]) -> Result<(), OperatorError> {
     let catalog = session.catalog_names().into_iter().find_map(|name| session.catalog(&name));
     let Some(catalog) = catalog else { return Ok(()) };
-    for (whole, (node, port)) in tables.iter().filter_map(|name| Some((name, name.split_once('.')?))) {
+    for whole in tables {
+        let Some((node, port)) = whole.split_once('.') else { continue };
         let table = session.table_provider(TableReference::bare(whole.as_str())).await?;
         let schema: Arc<dyn SchemaProvider> = if let Some(schema) = catalog.schema(node) {
             schema

@@ -38,8 +38,11 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     fn of(rows: &[Scored], usage: impl Fn(&Scored) -> [i64; 2]) -> Self {
-        let spread = |pick: &dyn Fn([i64; 2]) -> i64| spreads(rows, |row| pick(usage(row)) as f64);
-        Self { prompt: spread(&|u| u[0]), completion: spread(&|u| u[1]), total: spread(&|u| u[0] + u[1]) }
+        Self {
+            prompt: spreads(rows, |row| usage(row)[0] as f64),
+            completion: spreads(rows, |row| usage(row)[1] as f64),
+            total: spreads(rows, |row| usage(row).iter().sum::<i64>() as f64),
+        }
     }
 }
 
@@ -90,6 +93,11 @@ fn distribution<K: Ord>(rows: &[Scored], value: impl Fn(&Scored) -> K) -> ByOutc
 impl Dynamics {
     /// Computes the statistics of these rows.
     pub(crate) fn of(rows: &[Scored]) -> Self {
+        // An F1 of 1 falls into the last bin.
+        let mut f1_histogram = [0; 10];
+        for row in rows {
+            f1_histogram[((row.scores.f1 * 10.0) as usize).min(9)] += 1;
+        }
         Self {
             total: ByOutcome::of(rows, |part| part.len()),
             exact: rows.iter().filter(|row| row.scores.em == 1.0).count(),
@@ -105,21 +113,13 @@ impl Dynamics {
             all_tokens: Tokens::of(rows, |row| row.all_tokens),
             reasoning: ByOutcome::of(rows, |part| Spread::of(reasoning(part))),
             reasoning_rows: ByOutcome::of(rows, |part| reasoning(part).count()),
-            f1_histogram: histogram(rows),
+            f1_histogram,
         }
     }
 }
 
 fn reasoning<'a>(part: &'a [&Scored]) -> impl Iterator<Item = f64> + 'a {
     part.iter().filter_map(|row| row.reasoning).map(|characters| characters as f64)
-}
-
-fn histogram(rows: &[Scored]) -> [usize; 10] {
-    let mut bins = [0; 10];
-    for row in rows {
-        bins[((row.scores.f1 * 10.0) as usize).min(9)] += 1;
-    }
-    bins
 }
 
 #[cfg(test)]

@@ -84,7 +84,8 @@ impl Evaluation {
             let group_name = group.name();
             rows.extend(metric_rows(&group_name, &group.measures));
             for (name, measures) in BASELINES.iter().zip(&group.baselines) {
-                rows.extend(metric_rows(&baseline_group(&group_name, name), measures));
+                let of = if group_name == "all" { String::new() } else { format!(" {group_name}") };
+                rows.extend(metric_rows(&format!("baseline:{name}{of}"), measures));
             }
         }
         for group in self.retrieval.iter().flat_map(|retrieval| &retrieval.groups) {
@@ -124,6 +125,7 @@ impl Evaluation {
         figures
     }
 
+    /// DeepSearch-RL's statistics.
     fn dynamics_json(&self) -> Value {
         let dynamics = &self.dynamics;
         let metrics: BTreeMap<_, _> = AnswerScores::NAMES.iter().zip(&dynamics.metrics).collect();
@@ -151,17 +153,11 @@ impl Evaluation {
     }
 }
 
-/// Group name of a baseline in `metrics` rows.
-fn baseline_group(group: &str, baseline: &str) -> String {
-    if group == "all" { format!("baseline:{baseline}") } else { format!("baseline:{baseline} {group}") }
-}
-
 fn group_json(group: &Group) -> Value {
-    let baselines: serde_json::Map<_, _> = BASELINES
-        .iter()
-        .zip(&group.baselines)
-        .map(|(name, measures)| ((*name).to_owned(), measures_json(measures)))
-        .collect();
+    let mut baselines = serde_json::Map::new();
+    for (name, measures) in BASELINES.iter().zip(&group.baselines) {
+        baselines.insert((*name).to_owned(), measures_json(measures));
+    }
     json!({
         "group": group.name(),
         "rows": group.rows,

@@ -33,7 +33,10 @@ pub(crate) struct Group {
 impl Group {
     /// `all`, or `<column>=<value>`.
     pub(crate) fn name(&self) -> String {
-        self.column.as_ref().map_or_else(|| self.label.clone(), |by| format!("{by}={}", self.label))
+        match &self.column {
+            Some(column) => format!("{column}={}", self.label),
+            None => self.label.clone(),
+        }
     }
 
     /// Returns the estimate with this name.
@@ -73,9 +76,9 @@ pub(crate) struct Further<'a> {
 }
 
 fn names(further: Further<'_>) -> Vec<String> {
-    let own = AnswerScores::NAMES.iter().chain(&FURTHER).map(|name| (*name).to_owned());
+    let known = AnswerScores::NAMES.iter().chain(&FURTHER).map(|name| (*name).to_owned());
     let others = family::names(further.families).chain(verdicts::names(further.verdicts));
-    own.chain(others).chain(own::names(further.own)).collect()
+    known.chain(others).chain(own::names(further.own)).collect()
 }
 
 /// Figures of the node that are no measures.
@@ -92,21 +95,20 @@ pub(crate) fn is_taken(name: &str) -> bool {
     known || BASELINES.iter().any(|baseline| baseline_figure(baseline) == name)
 }
 
+/// Values of a row, in the order of [`names`].
 fn values(row: &Scored, further: Further<'_>, baselines: &Baselines) -> Vec<Option<f64>> {
-    let flag = |value: bool| Some(f64::from(u8::from(value)));
-    let known = baselines.scores.get(&row.question_id);
-    let over = |which: usize| known.map(|scores| row.scores.f1 - scores[which].f1);
+    let baseline = baselines.scores.get(&row.question_id);
     let mut values: Vec<_> = row.scores.values().into_iter().map(Some).collect();
     values.extend([
-        flag(row.success),
-        flag(row.grounded),
-        over(0),
-        over(1),
+        Some(f64::from(row.success)),
+        Some(f64::from(row.grounded)),
+        baseline.map(|scores| row.scores.f1 - scores[0].f1),
+        baseline.map(|scores| row.scores.f1 - scores[1].f1),
         Some(f64::from(row.turns)),
         Some(f64::from(row.tool_calls)),
         Some(row.all_tokens.iter().sum::<i64>() as f64),
         row.seen_recall,
-        row.seen_recall.and_then(|recall| flag(recall >= 1.0)),
+        row.seen_recall.map(|recall| f64::from(recall >= 1.0)),
     ]);
     values.extend(row.further.iter().copied().map(Some));
     values.extend(verdicts::values(&row.verdicts));
@@ -125,43 +127,32 @@ pub(crate) fn measure_groups(
     bootstrap: &Bootstrap,
 ) -> Vec<Group> {
     let mut groups: Vec<(Option<String>, String, Vec<&Scored>)> = vec![(None, "all".into(), rows.iter().collect())];
-    for (place, by) in group_by.iter().enumerate() {
+    for (index, column) in group_by.iter().enumerate() {
         let mut members: BTreeMap<&Label, Vec<&Scored>> = BTreeMap::new();
         for row in rows {
-            members.entry(&row.groups[place]).or_default().push(row);
+            members.entry(&row.groups[index]).or_default().push(row);
         }
-        groups.extend(members.into_iter().map(|(label, members)| (Some(by.clone()), label.text.clone(), members)));
+        groups.extend(members.into_iter().map(|(label, members)| (Some(column.clone()), label.text.clone(), members)));
     }
-    let measured = groups.into_iter().enumerate().map(|(place, (column, label, members))| {
-        let stream = place as u64 * 4;
-        let is_typed = column.as_deref().is_none_or(|column| column == QUESTION_TYPE);
-        let mut group = measure_group(column, label, &members, further, baselines, bootstrap, stream);
-        group.measures.extend(verdicts::kappas(&members, further.verdicts, bootstrap, stream + 3));
-        group.measures.extend(own::quantiles(&members, further.own, bootstrap, stream + 3));
-        if is_typed {
-            group.measures.extend(measure_passes(&members, pass_at, bootstrap, stream + 1));
+    let mut measured = Vec::with_capacity(groups.len());
+    for (index, (column, label, members)) in groups.into_iter().enumerate() {
+        // Four streams a group: means, pass@k, baselines, and one for kappas and quantiles.
+        let stream = index as u64 * 4;
+        let names = names(further);
+        let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, further, baselines)));
+        let clusters = Clusters::new(names.len(), rows);
+        let mut measures = clusters.measures(names, bootstrap, stream);
+        measures.extend(verdicts::kappas(&members, further.verdicts, bootstrap, stream + 3));
+        measures.extend(own::quantiles(&members, further.own, bootstrap, stream + 3));
+        // Other columns may tell the samples of a question apart; pass@k needs all of them.
+        if column.as_deref().is_none_or(|column| column == QUESTION_TYPE) {
+            measures.extend(measure_passes(&members, pass_at, bootstrap, stream + 1));
         }
-        group.baselines =
-            measure_baselines(members.iter().map(|row| &row.question_id), baselines, bootstrap, stream + 2);
-        group
-    });
-    measured.collect()
-}
-
-fn measure_group(
-    column: Option<String>,
-    label: String,
-    members: &[&Scored],
-    further: Further<'_>,
-    baselines: &Baselines,
-    bootstrap: &Bootstrap,
-    stream: u64,
-) -> Group {
-    let names = names(further);
-    let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, further, baselines)));
-    let clusters = Clusters::new(names.len(), rows);
-    let measures = clusters.measures(names, bootstrap, stream);
-    Group { column, label, rows: members.len(), questions: clusters.len(), measures, baselines: Vec::new() }
+        let questions = members.iter().map(|row| &row.question_id);
+        let baselines = measure_baselines(questions, baselines, bootstrap, stream + 2);
+        measured.push(Group { column, label, rows: members.len(), questions: clusters.len(), measures, baselines });
+    }
+    measured
 }
 
 /// Measures groups of questions without trajectories, for which only baselines are defined. `questions`: id and type.
@@ -174,18 +165,16 @@ pub(crate) fn measure_questions(
     for (id, kind) in questions {
         types.entry(kind).or_default().push(id);
     }
-    let all = (None, "all", questions.iter().map(|(id, _)| *id).collect());
-    let typed = types.into_iter().map(|(kind, ids)| (Some(QUESTION_TYPE.to_owned()), kind, ids));
-    let groups = std::iter::once(all).chain(typed).enumerate();
-    let measured = groups.map(|(place, (column, label, ids))| Group {
-        column,
-        label: label.to_owned(),
-        rows: ids.len(),
-        questions: ids.len(),
-        measures: Vec::new(),
-        baselines: measure_baselines(ids.into_iter(), baselines, bootstrap, place as u64 * 4 + 2),
-    });
-    measured.collect()
+    let mut groups = vec![(None, "all", questions.iter().map(|(id, _)| *id).collect())];
+    groups.extend(types.into_iter().map(|(kind, ids)| (Some(QUESTION_TYPE.to_owned()), kind, ids)));
+    let mut measured = Vec::with_capacity(groups.len());
+    for (index, (column, label, ids)) in groups.into_iter().enumerate() {
+        let (rows, label) = (ids.len(), label.to_owned());
+        // The streams of `measure_groups`.
+        let baselines = measure_baselines(ids.into_iter(), baselines, bootstrap, index as u64 * 4 + 2);
+        measured.push(Group { column, label, rows, questions: rows, measures: Vec::new(), baselines });
+    }
+    measured
 }
 
 fn measure_baselines<'a>(
@@ -194,13 +183,15 @@ fn measure_baselines<'a>(
     bootstrap: &Bootstrap,
     stream: u64,
 ) -> Vec<Vec<Measure>> {
+    // Questions without golden answers have no baseline.
     let known: Vec<_> = questions.filter_map(|id| Some((id.as_str(), baselines.scores.get(id)?))).collect();
-    let measure = |which: usize| {
-        let rows = known.iter().map(|(id, scores)| (*id, scores[which].values().into_iter().map(Some).collect()));
+    let mut measured = Vec::with_capacity(BASELINES.len());
+    for which in 0..BASELINES.len() {
+        let rows = known.iter().map(|(id, scores)| (*id, scores[which].values().map(Some).to_vec()));
         let names = AnswerScores::NAMES.map(str::to_owned);
-        Clusters::new(names.len(), rows).measures(names, bootstrap, stream)
-    };
-    (0..BASELINES.len()).map(measure).collect()
+        measured.push(Clusters::new(names.len(), rows).measures(names, bootstrap, stream));
+    }
+    measured
 }
 
 /// pass@k: the mean over questions with at least k samples.
@@ -211,9 +202,7 @@ fn measure_passes(members: &[&Scored], pass_at: &[u32], bootstrap: &Bootstrap, s
         *entry = (entry.0 + 1, entry.1 + usize::from(row.success));
     }
     let ks = if pass_at.is_empty() { doublings(questions.values().map(|(n, _)| *n).max()) } else { pass_at.to_vec() };
-    let rows = questions
-        .iter()
-        .map(|(id, (n, c))| (*id, ks.iter().map(|&k| pass_at_k(*n, *c, k as usize)).collect::<Vec<_>>()));
+    let rows = questions.iter().map(|(id, (n, c))| (*id, ks.iter().map(|k| pass_at_k(*n, *c, *k as usize)).collect()));
     Clusters::new(ks.len(), rows).measures(ks.iter().map(|k| format!("pass@{k}")), bootstrap, stream)
 }
 

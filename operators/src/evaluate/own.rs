@@ -91,46 +91,49 @@ pub(crate) fn issues(measures: &OwnMeasures, is_taken: fn(&str) -> bool) -> Vec<
 
 /// Returns why no measure can have this name.
 fn name_fault(name: &str, is_taken: fn(&str) -> bool) -> Option<String> {
-    let of_evaluate = ['/', '@'].into_iter().find(|letter| name.contains(*letter));
-    match of_evaluate {
-        _ if name.is_empty() => Some("a measure without a name".to_owned()),
-        Some(letter) => Some(format!("names with `{letter}` are those of `evaluate` itself")),
-        None if is_taken(name) => Some(format!("`evaluate` has a figure `{name}`")),
-        None if RecordKind::Score.schema().field_with_name(name).is_ok() => {
-            Some(format!("`scores` has a column `{name}`"))
-        }
-        None => None,
+    if name.is_empty() {
+        return Some("a measure without a name".to_owned());
     }
+    for letter in ['/', '@'] {
+        if name.contains(letter) {
+            return Some(format!("names with `{letter}` are those of `evaluate` itself"));
+        }
+    }
+    if is_taken(name) {
+        return Some(format!("`evaluate` has a figure `{name}`"));
+    }
+    // Measures are columns of `scores`, which must not replace those of the kind.
+    RecordKind::Score.schema().field_with_name(name).is_ok().then(|| format!("`scores` has a column `{name}`"))
 }
 
 /// Returns what does not fit the columns of the trajectories.
 pub(crate) fn column_issues(schema: &SchemaRef, group_by: &[String], measures: &OwnMeasures) -> Vec<ParamIssue> {
     let schema = scored_schema(schema);
     let mut issues = unknown_keys(&schema, "group_by", group_by);
-    issues
-        .extend(measures.iter().filter_map(|(name, measure)| unknown_key(&schema, &measure.path(name), measure.key())));
+    for (name, measure) in measures {
+        issues.extend(unknown_key(&schema, &measure.path(name), measure.key()));
+    }
     if issues.is_empty() {
-        issues.extend(unfit(&schema, measures));
+        for (name, measure) in measures {
+            // Each alone, so that every measure of a wrong type has its issue.
+            let alone = OwnMeasures::from([(name.clone(), measure.clone())]);
+            issues.extend(Own::new(&schema, &[], &alone).err().map(ParamIssue::from));
+        }
     }
     issues
-}
-
-/// Returns an issue for each measure of values that are no numbers or booleans.
-fn unfit(schema: &SchemaRef, measures: &OwnMeasures) -> Vec<ParamIssue> {
-    let one = |(name, measure): (&String, &OwnMeasure)| {
-        let alone = OwnMeasures::from([(name.clone(), measure.clone())]);
-        Own::new(schema, &[], &alone).err().map(ParamIssue::from)
-    };
-    measures.iter().filter_map(one).collect()
 }
 
 /// The scores that expressions may name beside the columns of the trajectories, whose columns come first.
 const SCORES: [&str; 7] = ["em", "f1", "acc", "precision", "recall", "success", "grounded"];
 
 fn scored_schema(schema: &SchemaRef) -> SchemaRef {
-    let scores = RecordKind::Score.schema();
-    let lacking = SCORES.iter().filter(|name| schema.field_with_name(name).is_err());
-    let new: Vec<Field> = lacking.filter_map(|name| scores.field_with_name(name).ok().cloned()).collect();
+    let mut new = Vec::new();
+    for field in RecordKind::Score.schema().fields() {
+        // A column of the trajectories hides a score of the same name.
+        if SCORES.contains(&field.name().as_str()) && schema.field_with_name(field.name()).is_err() {
+            new.push(field.as_ref().clone());
+        }
+    }
     with_fields(schema, &new)
 }
 
@@ -144,9 +147,13 @@ pub(crate) fn output_schema(trajectories: &SchemaRef, measures: &OwnMeasures) ->
 /// Columns of the trajectories beyond their kind, with their places.
 fn further_fields(schema: &Schema) -> Vec<(usize, Field)> {
     let (kind, score) = (RecordKind::Trajectory.schema(), RecordKind::Score.schema());
-    let is_known = |name: &str| kind.field_with_name(name).is_ok() || score.field_with_name(name).is_ok();
-    let fields = schema.fields().iter().enumerate().filter(|(_, field)| !is_known(field.name()));
-    fields.map(|(place, field)| (place, field.as_ref().clone())).collect()
+    let mut further = Vec::new();
+    for (index, field) in schema.fields().iter().enumerate() {
+        if kind.field_with_name(field.name()).is_err() && score.field_with_name(field.name()).is_err() {
+            further.push((index, field.as_ref().clone()));
+        }
+    }
+    further
 }
 
 /// Keys of the params, bound to the columns of the trajectories.
@@ -162,33 +169,30 @@ impl<'a> Own<'a> {
         measures: &'a OwnMeasures,
     ) -> Result<Self, OperatorError> {
         let schema = scored_schema(trajectories);
-        let bind = |(name, measure): (&'a String, &'a OwnMeasure)| {
-            Ok((name.as_str(), measure, Keys::new(&schema, &measure.path(name), &[measure.key()])?))
-        };
-        let own = Self {
-            groups: Keys::new(&schema, "group_by", group_by)?,
-            measures: measures.iter().map(bind).collect::<Result<_, OperatorError>>()?,
-        };
+        let mut own = Self { groups: Keys::new(&schema, "group_by", group_by)?, measures: Vec::new() };
+        for (name, measure) in measures {
+            own.measures.push((name, measure, Keys::new(&schema, &measure.path(name), &[measure.key()])?));
+        }
+        // The types of expressions are known without rows.
         own.values(&RecordBatch::new_empty(schema))?;
         Ok(own)
     }
 
-    /// Completes the scored rows with their groups and measures, and returns their rows of `scores`. `kept` are the rows
-    /// of these trajectories.
+    /// Completes the scored rows with their groups and measures, and returns their rows of `scores`. `trajectories` are
+    /// the rows behind them.
     pub(crate) fn complete(
         &self,
-        kept: &RecordBatch,
+        trajectories: &RecordBatch,
         scored: &mut [Scored],
         rows: &[Score],
     ) -> Result<RecordBatch, OperatorError> {
         let scores = to_batch(rows)?;
-        let schema = scored_schema(&kept.schema());
-        let column = |field: &Arc<Field>| {
-            let own = kept.column_by_name(field.name());
-            let found = own.or_else(|| scores.column_by_name(field.name())).cloned();
-            found.ok_or_else(|| OperatorError::engine(format!("the column `{}` is gone", field.name())))
-        };
-        let columns = schema.fields().iter().map(column).collect::<Result<Vec<ArrayRef>, _>>()?;
+        let schema = scored_schema(&trajectories.schema());
+        let mut columns = Vec::with_capacity(schema.fields().len());
+        for field in schema.fields() {
+            let own = trajectories.column_by_name(field.name());
+            columns.push(Arc::clone(own.unwrap_or_else(|| &scores[field.name().as_str()])));
+        }
         let whole = RecordBatch::try_new(schema, columns)?;
         let groups = self.groups.values(&whole)?.iter().map(labels).collect::<Result<Vec<Vec<Label>>, _>>()?;
         let values = self.values(&whole)?;
@@ -196,18 +200,20 @@ impl<'a> Own<'a> {
             scored.groups = groups.iter().map(|labels| labels[row].clone()).collect();
             scored.own = values.iter().map(|values| finite(values, row)).collect();
         }
-        let further = further_fields(&kept.schema()).into_iter();
-        let further = further.map(|(place, field)| (field, Arc::clone(kept.column(place)))).collect();
+        let further = further_fields(&trajectories.schema()).into_iter();
+        let further = further.map(|(index, field)| (field, Arc::clone(trajectories.column(index)))).collect();
         let own = self
             .measures
             .iter()
             .zip(values)
             .map(|((name, ..), values)| (Field::new(*name, DataType::Float64, true), Arc::new(values) as ArrayRef));
+        // A measure replaces a column of the trajectories of the same name.
         with_columns(&with_columns(&scores, further)?, own.collect())
     }
 
     fn values(&self, batch: &RecordBatch) -> Result<Vec<Float64Array>, OperatorError> {
-        let values = |(name, measure, keys): &(&str, &OwnMeasure, Keys)| {
+        let mut measured = Vec::with_capacity(self.measures.len());
+        for (name, measure, keys) in &self.measures {
             let columns = keys.values(batch)?;
             let column = columns.first().ok_or_else(|| OperatorError::engine("a measure without a column"))?;
             let kind = column.data_type();
@@ -215,42 +221,46 @@ impl<'a> Own<'a> {
                 OwnMeasure::Share(_) => ("true or false", matches!(kind, DataType::Boolean | DataType::Null)),
                 _ => ("a number", true),
             };
-            let values = if fits { numbers(column)? } else { None };
-            values.ok_or_else(|| {
+            let Some(values) = (if fits { numbers(column)? } else { None }) else {
                 let message = format!("`{}`: `{}` is {kind}, not {wanted}", measure.path(name), measure.key());
-                OperatorError::pipeline(message)
-            })
-        };
-        self.measures.iter().map(values).collect()
+                return Err(OperatorError::pipeline(message));
+            };
+            measured.push(values);
+        }
+        Ok(measured)
     }
 }
 
 /// Names of the means and shares.
-pub(crate) fn names(measures: &OwnMeasures) -> impl Iterator<Item = String> {
-    measures.iter().filter(|(_, measure)| !matches!(measure, OwnMeasure::Quantile(_))).map(|(name, _)| name.clone())
+pub(crate) fn names(measures: &OwnMeasures) -> Vec<String> {
+    let means = measures.iter().filter(|(_, measure)| !matches!(measure, OwnMeasure::Quantile(_)));
+    means.map(|(name, _)| name.clone()).collect()
 }
 
 /// Values of a row, in the order of [`names`].
-pub(crate) fn values(row: &Scored, measures: &OwnMeasures) -> impl Iterator<Item = Option<f64>> {
-    let all = measures.values().zip(&row.own);
-    all.filter(|(measure, _)| !matches!(measure, OwnMeasure::Quantile(_))).map(|(_, value)| *value)
+pub(crate) fn values(row: &Scored, measures: &OwnMeasures) -> Vec<Option<f64>> {
+    // A quantile is no mean of the rows' values.
+    let means = measures.values().zip(&row.own).filter(|(measure, _)| !matches!(measure, OwnMeasure::Quantile(_)));
+    means.map(|(_, value)| *value).collect()
 }
 
 /// Quantiles with intervals over questions. `rows` are sorted by question.
 pub(crate) fn quantiles(rows: &[&Scored], measures: &OwnMeasures, bootstrap: &Bootstrap, stream: u64) -> Vec<Measure> {
+    fn quantile_of<'r>(rows: impl Iterator<Item = &'r &'r Scored>, measure: usize, at: f64) -> Option<f64> {
+        let mut values: Vec<f64> = rows.filter_map(|row| row.own[measure]).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        quantile(&values, at)
+    }
     let questions: Vec<&[&Scored]> = rows.chunk_by(|one, other| one.question_id == other.question_id).collect();
-    let measure = |(place, (name, measure)): (usize, (&String, &OwnMeasure))| {
-        let OwnMeasure::Quantile(QuantileOf { at, .. }) = measure else { return None };
-        let of = |drawn: &[usize]| {
-            let rows = drawn.iter().flat_map(|place| questions[*place]);
-            let mut values: Vec<f64> = rows.filter_map(|row| row.own[place]).collect();
-            values.sort_unstable_by(f64::total_cmp);
-            quantile(&values, *at)
-        };
-        let value = of(&(0..questions.len()).collect::<Vec<_>>())?;
-        let (low, high) = intervals(questions.len(), bootstrap, stream, |drawn| vec![of(drawn)]).pop()?;
-        let count = rows.iter().filter(|row| row.own[place].is_some()).count();
-        Some((name.clone(), Estimate { value, low, high, count }))
-    };
-    measures.iter().enumerate().filter_map(measure).collect()
+    let mut quantiles = Vec::new();
+    for (index, (name, measure)) in measures.iter().enumerate() {
+        let OwnMeasure::Quantile(QuantileOf { at, .. }) = measure else { continue };
+        let Some(value) = quantile_of(rows.iter(), index, *at) else { continue };
+        let ends = intervals(questions.len(), bootstrap, stream, |drawn| {
+            vec![quantile_of(drawn.iter().flat_map(|question| questions[*question]), index, *at)]
+        });
+        let count = rows.iter().filter(|row| row.own[index].is_some()).count();
+        quantiles.extend(ends.into_iter().map(|(low, high)| (name.clone(), Estimate { value, low, high, count })));
+    }
+    quantiles
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use searchmill_text::answer_metrics::AnswerScores;
+use searchmill_text::baseline::Baselines;
 
 use super::dynamics::{ByOutcome, Distribution};
 use super::figures::Evaluation;
@@ -13,9 +14,9 @@ use crate::shared::html::conversation;
 use crate::shared::html::plot::{Estimate, Plot, Series, Unit, escape};
 use crate::shared::html::table::{Table, percent, share};
 use crate::shared::html::{Card, list};
+use crate::shared::statistics::Measure;
 
-/// CSS classes of score, best constant and majority. `OUTCOMES`: those of all, success and failure.
-const COMPARED: [&str; 3] = ["c1", "c2", "c3"];
+/// All, success and failure with their CSS classes.
 const OUTCOMES: [(&str, &str); 3] = [("All", "c1"), ("Success", "c4"), ("Failure", "c5")];
 
 /// Renders the page.
@@ -40,71 +41,65 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
 fn cards(evaluation: &Evaluation) -> Vec<Card> {
     let mut cards = Vec::new();
     if evaluation.has_answers() {
-        cards.extend(answer_cards(evaluation));
-        cards.extend(baseline_cards(evaluation));
+        let all = evaluation.all();
+        for (name, title) in [("f1", "F1"), ("em", "Exact match")] {
+            if let Some(estimate) = all.measure(name) {
+                // A single value instead of an interval would only repeat the figure.
+                let range = estimate.interval().filter(|range| range.contains(' '));
+                cards.push(Card(title.into(), format!("{:.3}", estimate.value), range.unwrap_or_default()));
+            }
+        }
+        let total = &evaluation.dynamics.total;
+        if total.all > 0 {
+            let detail = format!("{} of {}", total.success, total.all);
+            cards.push(Card("Success".into(), share(total.success, total.all), detail));
+        }
+        if let Some(estimate) = all.measure("grounded") {
+            let value = format!("{:.1}%", estimate.value * 100.0);
+            cards.push(Card("Grounded".into(), value, "evidence or answer seen".into()));
+        }
+        let constant = format!("F1 of “{}”", evaluation.baselines.constant);
+        let baselines = [("Best constant", constant), ("Majority by type", "F1, no retrieval".to_owned())];
+        for (which, (title, detail)) in baselines.into_iter().enumerate() {
+            if let Some(estimate) = all.baseline(which, "f1") {
+                cards.push(Card(title.into(), format!("{:.3}", estimate.value), detail));
+            }
+        }
     }
-    cards.extend(retrieval_cards(evaluation));
+    if let Some(all) = evaluation.retrieval.as_ref().and_then(|retrieval| retrieval.groups.first()) {
+        cards.extend(retrieval_cards(&all.measures, evaluation.has_answers()));
+    }
     cards
-}
-
-fn answer_cards(evaluation: &Evaluation) -> Vec<Card> {
-    let all = evaluation.all();
-    let score = |(name, title): (&str, &'static str)| {
-        let estimate = all.measure(name)?;
-        let range = estimate.interval().filter(|range| range.contains(' '));
-        Some(Card(title.to_owned(), format!("{:.3}", estimate.value), range.unwrap_or_default()))
-    };
-    let mut cards: Vec<_> = [("f1", "F1"), ("em", "Exact match")].into_iter().filter_map(score).collect();
-    let total = &evaluation.dynamics.total;
-    if total.all > 0 {
-        cards.push(Card(
-            "Success".into(),
-            share(total.success, total.all),
-            format!("{} of {}", total.success, total.all),
-        ));
-    }
-    if let Some(estimate) = all.measure("grounded") {
-        let value = format!("{:.1}%", estimate.value * 100.0);
-        cards.push(Card("Grounded".into(), value, "evidence or answer seen".into()));
-    }
-    cards
-}
-
-fn baseline_cards(evaluation: &Evaluation) -> Vec<Card> {
-    let constant = format!("F1 of “{}”", evaluation.baselines.constant);
-    let titled = [("Best constant", constant), ("Majority by type", "F1, no retrieval".to_owned())];
-    let card = |(which, (title, detail)): (usize, (&'static str, String))| {
-        let estimate = evaluation.all().baseline(which, "f1")?;
-        Some(Card(title.to_owned(), format!("{:.3}", estimate.value), detail))
-    };
-    titled.into_iter().enumerate().filter_map(card).collect()
 }
 
 /// Cards of the ranked lists: one card next to answers, the most important ones if only lists were scored.
-fn retrieval_cards(evaluation: &Evaluation) -> Vec<Card> {
-    let groups = evaluation.retrieval.iter().filter_map(|retrieval| retrieval.groups.first());
-    let measures: Vec<_> = groups.flat_map(|group| &group.measures).collect();
-    let last = |kind: &str| measures.iter().rev().find(|(name, _)| name.starts_with(kind)).copied();
-    let card = |(kind, title, detail): (&str, &str, &str)| {
-        let (name, estimate) = last(kind)?;
-        let detail = format!("{detail} in the top {}", name.trim_start_matches(kind));
-        Some(Card(format!("Retrieval: {title}"), format!("{:.3}", estimate.value), detail))
-    };
+fn retrieval_cards(measures: &[Measure], has_answers: bool) -> Vec<Card> {
     let kinds = [
         ("all_found@", "all found", "all supporting documents"),
         ("recall@", "recall", "supporting documents"),
         ("hits@", "hits", "a supporting fact"),
         ("mrr@", "MRR", "1 / rank of the first fact"),
     ];
-    let shown = if evaluation.has_answers() { 1 } else { kinds.len() };
-    kinds.into_iter().filter_map(card).take(shown).collect()
+    let mut cards = Vec::new();
+    for (kind, title, detail) in kinds {
+        // The last of a kind has the largest k.
+        let Some((name, estimate)) = measures.iter().rev().find(|(name, _)| name.starts_with(kind)) else { continue };
+        let detail = format!("{detail} in the top {}", name.trim_start_matches(kind));
+        cards.push(Card(format!("Retrieval: {title}"), format!("{:.3}", estimate.value), detail));
+    }
+    cards.truncate(if has_answers { 1 } else { kinds.len() });
+    cards
 }
 
 fn plots(evaluation: &Evaluation) -> String {
     let mut figures = Vec::new();
     if evaluation.has_answers() {
         figures.push(score_plot(evaluation));
-        figures.extend(group_plots(evaluation));
+        for (column, groups) in evaluation.groupings() {
+            if groups.len() <= PLOTTED_GROUPS {
+                figures.push(group_plot(column, groups));
+            }
+        }
     }
     if evaluation.dynamics.total.all > 0 {
         let dynamics = &evaluation.dynamics;
@@ -121,17 +116,24 @@ fn plots(evaluation: &Evaluation) -> String {
 }
 
 /// Scores and baselines of several groups as three series.
-fn compared<'a>(cells: impl Iterator<Item = (&'a Group, &'a str)> + Clone) -> Vec<Series> {
-    let score = cells.clone().map(|(group, name)| group.measure(name)).collect();
-    let baseline = |which: usize| {
-        let values = cells.clone().map(move |(group, name)| group.baseline(which, name));
-        values.map(|estimate| estimate.map(|estimate| Estimate { low: None, high: None, ..estimate })).collect()
-    };
-    let values: [Vec<_>; 3] = [score, baseline(0), baseline(1)];
-    let names = ["Score", "Best constant", "Majority by type"];
-    let series = names.iter().zip(COMPARED).zip(values);
-    let made = series.map(|((name, class), values)| Series { name: (*name).to_owned(), class, values });
-    made.filter(|series| !series.is_empty()).collect()
+fn compared(cells: &[(&Group, &str)]) -> Vec<Series> {
+    let [mut score, mut constant, mut majority] =
+        [("Score", "c1"), ("Best constant", "c2"), ("Majority by type", "c3")].map(|(name, class)| Series {
+            name: name.to_owned(),
+            class,
+            values: Vec::new(),
+        });
+    for (group, name) in cells {
+        score.values.push(group.measure(name));
+        for (which, series) in [&mut constant, &mut majority].into_iter().enumerate() {
+            // Without its interval: the error bar of the score is the one to look at.
+            let value = group.baseline(which, name).map(|estimate| estimate.value);
+            series.values.push(value.map(|value| Estimate { value, ..Estimate::default() }));
+        }
+    }
+    let mut series = vec![score, constant, majority];
+    series.retain(|series| !series.is_empty());
+    series
 }
 
 fn score_plot(evaluation: &Evaluation) -> String {
@@ -139,7 +141,7 @@ fn score_plot(evaluation: &Evaluation) -> String {
     Plot {
         title: "Scores beside no-retrieval baselines".into(),
         categories: names.map(str::to_owned).to_vec(),
-        series: compared(names.into_iter().map(|name| (evaluation.all(), name))),
+        series: compared(&names.map(|name| (evaluation.all(), name))),
         unit: Unit::Score,
         x_title: format!("metric ({} intervals)", percent(evaluation.bootstrap.confidence)),
     }
@@ -149,23 +151,25 @@ fn score_plot(evaluation: &Evaluation) -> String {
 /// Maximum number of groups in a plot; larger groupings appear only in the table.
 const PLOTTED_GROUPS: usize = 24;
 
-fn group_plots(evaluation: &Evaluation) -> impl Iterator<Item = String> {
-    let plot = |(column, groups): (&str, &[Group])| Plot {
+fn group_plot(column: &str, groups: &[Group]) -> String {
+    Plot {
         title: format!("F1 by {column}"),
         categories: groups.iter().map(|group| group.label.clone()).collect(),
-        series: compared(groups.iter().map(|group| (group, "f1"))),
+        series: compared(&groups.iter().map(|group| (group, "f1")).collect::<Vec<_>>()),
         unit: Unit::Score,
         x_title: column.replace('_', " "),
-    };
-    evaluation.groupings().filter(|(_, groups)| groups.len() <= PLOTTED_GROUPS).map(move |group| plot(group).bars())
+    }
+    .bars()
 }
 
 fn histogram_plot(evaluation: &Evaluation) -> String {
     let bins = evaluation.dynamics.f1_histogram;
-    let label = |bin: usize| format!(".{bin}–{}", if bin == 9 { "1".into() } else { format!(".{}", bin + 1) });
+    // The last bin includes its upper end.
+    let mut categories: Vec<String> = (0..9).map(|bin| format!(".{bin}–.{}", bin + 1)).collect();
+    categories.push(".9–1".to_owned());
     Plot {
         title: "F1 of the trajectories".into(),
-        categories: (0..10).map(label).collect(),
+        categories,
         series: vec![Series::plain("Trajectories", "c1", bins.map(|count| count as f64))],
         unit: Unit::Count,
         x_title: format!("F1 (success from {})", evaluation.threshold),
@@ -174,16 +178,19 @@ fn histogram_plot(evaluation: &Evaluation) -> String {
 }
 
 fn distribution_plot(title: &str, x_title: &str, counts: &ByOutcome<Distribution>) -> String {
-    let values: Vec<i32> = counts.all.keys().copied().collect();
-    let series = OUTCOMES.iter().zip(counts.parts()).map(|((name, class), part)| {
+    let mut series = Vec::new();
+    for ((name, class), part) in OUTCOMES.iter().zip(counts.parts()) {
         let whole: usize = part.values().sum();
-        let share = |value: &i32| (whole > 0).then(|| part.get(value).copied().unwrap_or(0) as f64 / whole as f64);
-        Series::plain(name, class, values.iter().map(share))
-    });
+        // A group without rows has no series.
+        if whole > 0 {
+            let counts = counts.all.keys().map(|value| part.get(value).copied().unwrap_or(0));
+            series.push(Series::plain(name, class, counts.map(|count| count as f64 / whole as f64)));
+        }
+    }
     Plot {
         title: format!("{title} (share of each group)"),
-        categories: values.iter().map(i32::to_string).collect(),
-        series: series.filter(|series| !series.is_empty()).collect(),
+        categories: counts.all.keys().map(i32::to_string).collect(),
+        series,
         unit: Unit::Share,
         x_title: x_title.into(),
     }
@@ -198,13 +205,13 @@ fn token_plot(evaluation: &Evaluation) -> String {
         ("prompt, all", &dynamics.all_tokens.prompt),
         ("answer, all", &dynamics.all_tokens.completion),
     ];
-    let series = OUTCOMES.iter().enumerate().map(|(outcome, (name, class))| {
+    let outcomes = OUTCOMES.iter().enumerate().map(|(outcome, (name, class))| {
         Series::plain(name, class, parts.iter().map(|(_, spread)| spread.parts()[outcome].mean))
     });
     Plot {
         title: "Tokens (mean), last turn and all turns".into(),
         categories: parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        series: series.filter(|series| !series.is_empty()).collect(),
+        series: outcomes.filter(|series| !series.is_empty()).collect(),
         unit: Unit::Count,
         x_title: "tokens".into(),
     }
@@ -216,11 +223,12 @@ fn recall_plot(evaluation: &Evaluation) -> Option<String> {
     if curve.is_empty() {
         return None;
     }
-    let series = |name: &str, class, which: usize| Series::plain(name, class, curve.iter().map(|point| point[which]));
+    let recall = Series::plain("Recall", "c1", curve.iter().map(|point| point[0]));
+    let all_found = Series::plain("All found", "c4", curve.iter().map(|point| point[1]));
     let plot = Plot {
         title: "Supporting documents among the first k hits".into(),
         categories: (1..=curve.len()).map(|k| k.to_string()).collect(),
-        series: vec![series("Recall", "c1", 0), series("All found", "c4", 1)],
+        series: vec![recall, all_found],
         unit: Unit::Score,
         x_title: "k".into(),
     };
@@ -234,6 +242,7 @@ fn conversations(evaluation: &Evaluation) -> String {
         if out.is_empty() {
             out.push_str("<h2>Sample trajectories</h2>");
         }
+        // Trajectories come shelf by shelf: a heading for the first of each.
         if shown.why != shelf {
             shelf = shown.why;
             write!(out, "<h3>{}</h3>", escape(shelf)).ok();
@@ -257,7 +266,14 @@ fn method(evaluation: &Evaluation) -> String {
         bootstrap.seed
     )];
     if evaluation.has_answers() {
-        lines.extend(answer_method(evaluation));
+        let Baselines { constant, majority, .. } = &evaluation.baselines;
+        let majority: Vec<_> = majority.iter().map(|(kind, answer)| format!("{kind}: “{answer}”")).collect();
+        lines.extend([
+            "Answer metrics are FlashRAG's; each takes its best over the golden answers.".to_owned(),
+            format!("Best constant: the golden answer with the highest mean F1 (“{constant}”)."),
+            format!("Majority by type: the most frequent golden answer of each question type ({}).", majority.join(", ")),
+            "Both baselines see the golden answers of the evaluated questions and nothing else: a score below them shows no retrieval at work.".to_owned(),
+        ]);
     }
     if evaluation.without_verdict.len() > 1 {
         lines.push(
@@ -267,15 +283,4 @@ fn method(evaluation: &Evaluation) -> String {
         );
     }
     format!("<h2>How to read this</h2>{}", list(&lines))
-}
-
-fn answer_method(evaluation: &Evaluation) -> [String; 4] {
-    let majority: Vec<_> =
-        evaluation.baselines.majority.iter().map(|(kind, answer)| format!("{kind}: “{answer}”")).collect();
-    [
-        "Answer metrics are FlashRAG's; each takes its best over the golden answers.".to_owned(),
-        format!("Best constant: the golden answer with the highest mean F1 (“{}”).", evaluation.baselines.constant),
-        format!("Majority by type: the most frequent golden answer of each question type ({}).", majority.join(", ")),
-        "Both baselines see the golden answers of the evaluated questions and nothing else: a score below them shows no retrieval at work.".to_owned(),
-    ]
 }

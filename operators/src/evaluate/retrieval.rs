@@ -60,8 +60,7 @@ impl Retrieval {
     pub(crate) fn expect(&mut self, id: &str, question_type: &str, evidence: &[Evidence]) {
         let facts = GoldFacts::new(evidence.iter().filter_map(|gold| gold.fact.as_deref()));
         let documents = evidence.iter().map(|gold| (gold.document_id.as_deref(), gold.title.as_deref()));
-        let documents = GoldDocuments::new(documents);
-        let question_type = question_type.to_owned();
+        let (question_type, documents) = (question_type.to_owned(), GoldDocuments::new(documents));
         self.questions.insert(id.to_owned(), Lookup { question_type, facts, documents, hits: Vec::new() });
     }
 
@@ -71,6 +70,7 @@ impl Retrieval {
             self.strangers += 1;
             return;
         };
+        // MultiHop-RAG's metrics end at rank 10, and looking for facts in a text is slow.
         let facts = if hit.rank <= 10 { question.facts.found_in(&hit.contents) } else { Vec::new() };
         let documents = question.documents.found_in(&hit.document_id, hit.title.as_deref());
         question.hits.push(Found { rank: hit.rank, facts, documents });
@@ -82,14 +82,24 @@ impl Retrieval {
         self.questions.retain(|_, lookup| !lookup.facts.is_empty() || !lookup.documents.is_empty());
         self.without_evidence = before - self.questions.len();
         let rows: Vec<Row> = self.questions.iter_mut().map(|(id, lookup)| Row::of(id, lookup)).collect();
-        let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+        let mut by_type: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
         for row in &rows {
-            groups.entry(format!("{QUESTION_TYPE}={}", row.question_type)).or_default().push(row);
+            by_type.entry(format!("{QUESTION_TYPE}={}", row.question_type)).or_default().push(row);
+        }
+        let mut names: Vec<String> = FactScores::NAMES.map(str::to_owned).to_vec();
+        for k in ks {
+            names.extend([format!("recall@{k}"), format!("all_found@{k}")]);
         }
         let all = ("all".to_owned(), rows.iter().collect());
-        let ordered = std::iter::once(all).chain(groups).enumerate();
+        let mut groups = Vec::new();
+        for (index, (name, rows)) in std::iter::once(all).chain(by_type).enumerate() {
+            let clusters = Clusters::new(names.len(), rows.iter().map(|row| (row.id, row.values(ks))));
+            // The answers' figures use other streams of the same seed.
+            let measures = clusters.measures(names.iter().cloned(), bootstrap, index as u64 * 4 + 3);
+            groups.push(RetrievalGroup { name, measures });
+        }
         RetrievalFigures {
-            groups: ordered.map(|(i, (name, rows))| measure(name, &rows, ks, bootstrap, i as u64 * 4 + 3)).collect(),
+            groups,
             curve: curve(&rows, ks),
             questions: rows.len(),
             without_evidence: self.without_evidence,
@@ -120,18 +130,16 @@ impl<'a> Row<'a> {
     fn values(&self, ks: &[u32]) -> Vec<Option<f64>> {
         let mut values = self.scores.map_or(vec![None; 4], |scores| scores.values().map(Some).to_vec());
         for &k in ks {
-            let found = (!self.gold.is_empty()).then(|| self.gold.recall(&self.documents, k as usize));
-            values.extend([found.map(|found| found.recall), found.map(|found| found.all_found)]);
+            // A question with facts alone has no documents to recall.
+            if self.gold.is_empty() {
+                values.extend([None, None]);
+                continue;
+            }
+            let found = self.gold.recall(&self.documents, k as usize);
+            values.extend([Some(found.recall), Some(found.all_found)]);
         }
         values
     }
-}
-
-fn measure(name: String, rows: &[&Row], ks: &[u32], bootstrap: &Bootstrap, stream: u64) -> RetrievalGroup {
-    let mut names: Vec<String> = FactScores::NAMES.iter().map(|name| (*name).to_owned()).collect();
-    names.extend(ks.iter().flat_map(|k| [format!("recall@{k}"), format!("all_found@{k}")]));
-    let clusters = Clusters::new(names.len(), rows.iter().map(|row| (row.id, row.values(ks))));
-    RetrievalGroup { name, measures: clusters.measures(names, bootstrap, stream) }
 }
 
 /// Maximum number of points in the curve.
@@ -140,15 +148,19 @@ const CURVE_POINTS: u32 = 50;
 fn curve(rows: &[Row], ks: &[u32]) -> Vec<[f64; 2]> {
     let rows: Vec<_> = rows.iter().filter(|row| !row.gold.is_empty()).collect();
     let deepest = ks.iter().copied().max().unwrap_or(0).min(CURVE_POINTS) as usize;
-    let point = |k: usize| {
+    let mut points = Vec::new();
+    if rows.is_empty() {
+        return points;
+    }
+    for k in 1..=deepest {
         let mut sums = [0.0; 2];
         for row in &rows {
             let found = row.gold.recall(&row.documents, k);
             sums = [sums[0] + found.recall, sums[1] + found.all_found];
         }
-        sums.map(|sum| sum / rows.len() as f64)
-    };
-    if rows.is_empty() { Vec::new() } else { (1..=deepest).map(point).collect() }
+        points.push(sums.map(|sum| sum / rows.len() as f64));
+    }
+    points
 }
 
 #[cfg(test)]

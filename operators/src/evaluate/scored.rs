@@ -45,6 +45,8 @@ impl Scored {
     /// Scores a trajectory; an F1 of at least `threshold` is a success.
     pub(crate) fn of(trajectory: &Trajectory, threshold: f64) -> Self {
         let scores = answer_scores(&trajectory.prediction, &trajectory.golden_answers);
+        let reasoning = trajectory.messages.iter().filter_map(|message| message.reasoning.as_deref());
+        let reasoning: usize = reasoning.map(|text| text.chars().count()).sum();
         Self {
             id: trajectory.id.clone(),
             question_id: trajectory.question_id.clone(),
@@ -62,7 +64,8 @@ impl Scored {
             tool_calls: trajectory.tool_calls,
             last_tokens: [trajectory.last_prompt_tokens, trajectory.last_completion_tokens],
             all_tokens: [trajectory.prompt_tokens, trajectory.completion_tokens],
-            reasoning: reasoning_characters(trajectory),
+            // An empty text of reasoning is none.
+            reasoning: (reasoning > 0).then_some(reasoning),
             groups: Vec::new(),
             own: Vec::new(),
         }
@@ -96,15 +99,12 @@ pub(crate) fn type_name(question_type: Option<&str>) -> String {
 
 fn seen_recall(trajectory: &Trajectory) -> Option<f64> {
     let gold = gold_documents(trajectory);
+    if gold.is_empty() {
+        return None;
+    }
     let observations = tool_results(trajectory).flat_map(|message| &message.observations);
     let found: Vec<_> = observations.map(|seen| gold.found_in(&seen.document_id, seen.title.as_deref())).collect();
-    (!gold.is_empty()).then(|| gold.recall(&found, usize::MAX).recall)
-}
-
-fn reasoning_characters(trajectory: &Trajectory) -> Option<usize> {
-    let written = trajectory.messages.iter().filter_map(|message| message.reasoning.as_deref());
-    let characters: usize = written.map(|text| text.chars().count()).sum();
-    (characters > 0).then_some(characters)
+    Some(gold.recall(&found, usize::MAX).recall)
 }
 
 #[cfg(test)]

@@ -16,68 +16,54 @@ pub(crate) struct Shown {
 /// Selects a few notable trajectories while all of them stream.
 pub(crate) struct Showcase {
     size: usize,
-    shelves: [Shelf; 4],
+    shelves: [Vec<(Rank, Shown)>; 4],
 }
 
 /// Lower ranks are shown first; ties are broken by trajectory id, independent of the input order.
 type Rank = [f64; 3];
 
-struct Shelf {
-    title: &'static str,
-    /// Rank of a row that qualifies, otherwise `None`.
-    rank: fn(&Scored) -> Option<Rank>,
-    held: Vec<(Rank, Shown)>,
-}
+/// Titles of the shelves.
+const TITLES: [&str; 4] = [
+    "Best: right, and supported by what was retrieved",
+    "Lucky: right, but nothing retrieved supports it",
+    "Near misses: partly right",
+    "Failures: wrong, those that had seen the evidence first",
+];
 
-impl Shelf {
-    fn new(title: &'static str, rank: fn(&Scored) -> Option<Rank>) -> Self {
-        Self { title, rank, held: Vec::new() }
-    }
-
-    fn offer(&mut self, scored: &Scored, trajectory: &Trajectory, size: usize) {
-        let Some(rank) = (self.rank)(scored) else { return };
-        let before =
-            |(other, shown): &(Rank, Shown)| (other.as_slice(), &shown.scored.id) <= (rank.as_slice(), &scored.id);
-        let place = self.held.partition_point(before);
-        if place < size {
-            let shown = Shown { why: self.title, scored: scored.clone(), trajectory: trajectory.clone() };
-            self.held.insert(place, (rank, shown));
-            self.held.truncate(size);
-        }
+/// Returns the shelf of a row, and its rank there.
+fn ranked(row: &Scored) -> Option<(usize, Rank)> {
+    let (f1, turns) = (row.scores.f1, f64::from(row.turns));
+    match (row.success, row.grounded) {
+        (true, true) => Some((0, [-f1, -f64::from(row.tool_calls), turns])),
+        (true, false) => Some((1, [-f1, turns, 0.0])),
+        (false, _) if f1 > 0.0 => Some((2, [-f1, 0.0, 0.0])),
+        (false, grounded) if f1 == 0.0 => Some((3, [f64::from(!grounded), -turns, 0.0])),
+        _ => None,
     }
 }
 
 impl Showcase {
-    /// Keeps at most `size` trajectories per shelf.
+    /// Selects at most `size` trajectories per shelf.
     pub(crate) fn new(size: usize) -> Self {
-        let best = |row: &Scored| {
-            (row.success && row.grounded).then(|| [-row.scores.f1, -f64::from(row.tool_calls), f64::from(row.turns)])
-        };
-        let lucky = |row: &Scored| (row.success && !row.grounded).then(|| [-row.scores.f1, f64::from(row.turns), 0.0]);
-        let near = |row: &Scored| (!row.success && row.scores.f1 > 0.0).then(|| [-row.scores.f1, 0.0, 0.0]);
-        let worst = |row: &Scored| {
-            (!row.success && row.scores.f1 == 0.0)
-                .then(|| [f64::from(u8::from(!row.grounded)), -f64::from(row.turns), 0.0])
-        };
-        let shelves = [
-            Shelf::new("Best: right, and supported by what was retrieved", best),
-            Shelf::new("Lucky: right, but nothing retrieved supports it", lucky),
-            Shelf::new("Near misses: partly right", near),
-            Shelf::new("Failures: wrong, those that had seen the evidence first", worst),
-        ];
-        Self { size, shelves }
+        Self { size, shelves: Default::default() }
     }
 
     /// Considers one trajectory.
     pub(crate) fn offer(&mut self, scored: &Scored, trajectory: &Trajectory) {
-        for shelf in &mut self.shelves {
-            shelf.offer(scored, trajectory, self.size);
+        let Some((shelf, rank)) = ranked(scored) else { return };
+        let (why, shelf) = (TITLES[shelf], &mut self.shelves[shelf]);
+        let position = shelf
+            .partition_point(|(other, shown)| (other.as_slice(), &shown.scored.id) <= (rank.as_slice(), &scored.id));
+        // Trajectories are large: only those that are shown so far are copied.
+        if position < self.size {
+            shelf.insert(position, (rank, Shown { why, scored: scored.clone(), trajectory: trajectory.clone() }));
+            shelf.truncate(self.size);
         }
     }
 
     /// Returns the selected trajectories, shelf by shelf.
     pub(crate) fn into_shown(self) -> Vec<Shown> {
-        self.shelves.into_iter().flat_map(|shelf| shelf.held).map(|(_, shown)| shown).collect()
+        self.shelves.into_iter().flatten().map(|(_, shown)| shown).collect()
     }
 }
 

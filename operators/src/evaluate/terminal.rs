@@ -48,12 +48,19 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     if evaluation.has_trajectories {
         tables.push(dataset(evaluation));
     }
+    // All trajectories may lack golden answers; then there are no figures of conversations.
     let any_trajectory = evaluation.dynamics.total.all > 0;
     if any_trajectory {
-        tables.push(performance(evaluation));
+        let mut table = Table::new("Performance Metrics", &["Mean ± std", "All", "Success", "Failure"]);
+        for (title, spread) in METRIC_TITLES.iter().zip(&evaluation.dynamics.metrics) {
+            table.row(spread_row(title, spread, 3));
+        }
+        tables.push(table);
     }
     if evaluation.has_answers() {
-        tables.extend(evaluation.groupings().map(grouped));
+        for (column, groups) in evaluation.groupings() {
+            tables.push(grouped(column, groups));
+        }
     }
     if any_trajectory {
         tables.extend(conversation(evaluation));
@@ -69,10 +76,11 @@ const EMPTIED: &str = "rows have golden answers of nothing but punctuation and a
 pub(crate) fn notes(evaluation: &Evaluation) -> Vec<String> {
     let kinds: Vec<_> = evaluation.failed_rollouts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     let failed = format!("failed {} are not scored ({}).", failing(evaluation), kinds.join(", "));
-    let lists = evaluation.retrieval.as_ref();
-    let [no_evidence, no_hits, strangers] =
-        lists.map_or([0; 3], |lists| [lists.without_evidence, lists.without_hits, lists.strangers]);
-    let notes = [
+    let [no_evidence, no_hits, strangers] = match &evaluation.retrieval {
+        Some(lists) => [lists.without_evidence, lists.without_hits, lists.strangers],
+        None => [0; 3],
+    };
+    let counted = [
         ("", evaluation.failed(), failed.as_str()),
         ("", evaluation.dynamics.cut, "rollouts have a message that the limit of tokens cut (`max_tokens`)."),
         ("", evaluation.tool_errors.unwrap_or_default(), "calls of tools failed; the model read an error."),
@@ -83,12 +91,18 @@ pub(crate) fn notes(evaluation: &Evaluation) -> Vec<String> {
         ("Retrieval: ", no_hits, "questions have no hits and score 0."),
         ("Retrieval: ", strangers, "hits of unknown questions are ignored."),
     ];
-    let told = notes.into_iter().filter(|(_, count, _)| *count > 0);
-    let told = told.map(|(part, count, note)| format!("{part}{count} {note}"));
-    let absent = evaluation.without_verdict.iter().filter(|(_, count)| *count > 0);
-    let absent =
-        absent.map(|(name, count)| format!("{count} rows have no verdict in `{name}`; its figures omit them."));
-    told.chain(absent).collect()
+    let mut notes = Vec::new();
+    for (part, count, note) in counted {
+        if count > 0 {
+            notes.push(format!("{part}{count} {note}"));
+        }
+    }
+    for (name, count) in &evaluation.without_verdict {
+        if *count > 0 {
+            notes.push(format!("{count} rows have no verdict in `{name}`; its figures omit them."));
+        }
+    }
+    notes
 }
 
 /// What the rejects are of: with verdicts, also answers that a judge did not judge.
@@ -99,55 +113,47 @@ fn failing(evaluation: &Evaluation) -> &'static str {
 fn dataset(evaluation: &Evaluation) -> Table {
     let total = &evaluation.dynamics.total;
     let mut table = Table::new("Dataset Summary", &["", "Count", "Share"]);
-    let mut add = |name: String, count: usize| table.row([name, count.to_string(), share(count, total.all)]);
-    add("Total trajectories".into(), total.all);
-    add(format!("Success (F1 ≥ {})", evaluation.threshold), total.success);
-    add(format!("Failure (F1 < {})", evaluation.threshold), total.failure);
-    add("Success (EM = 1.0)".into(), evaluation.dynamics.exact);
+    let counts = [
+        ("Total trajectories".to_owned(), total.all),
+        (format!("Success (F1 ≥ {})", evaluation.threshold), total.success),
+        (format!("Failure (F1 < {})", evaluation.threshold), total.failure),
+        ("Success (EM = 1.0)".to_owned(), evaluation.dynamics.exact),
+    ];
+    for (name, count) in counts {
+        table.row([name, count.to_string(), share(count, total.all)]);
+    }
     table.row(["Questions".into(), evaluation.questions().to_string(), String::new()]);
     let failed = format!("Failed {}, not scored", failing(evaluation));
     table.row([failed, evaluation.failed().to_string(), String::new()]);
     table
 }
 
-fn performance(evaluation: &Evaluation) -> Table {
-    let mut table = Table::new("Performance Metrics", &["Mean ± std", "All", "Success", "Failure"]);
-    for (title, spread) in METRIC_TITLES.iter().zip(&evaluation.dynamics.metrics) {
-        table.row(spread_row(title, spread, 3));
-    }
-    table
-}
-
 /// The headline: each metric with its interval and both baselines.
 fn headline(evaluation: &Evaluation) -> Table {
-    let percent = percent(evaluation.bootstrap.confidence);
     let all = evaluation.all();
-    let interval = format!("{percent} interval");
+    let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new(HEADLINE, &["Metric", "Score", &interval, "Best constant", "Majority by type"]);
     for (title, name) in METRIC_TITLES.iter().zip(AnswerScores::NAMES) {
         let [score, range] = estimate_cells(all.measure(name));
         let [constant, majority] = [0, 1].map(|which| value_cell(all.baseline(which, name)));
         table.row([(*title).to_owned(), score, range, constant, majority]);
     }
-    let further = all.measures.iter().filter_map(|(name, estimate)| Some((further_title(name)?, *estimate)));
-    for (title, estimate) in further {
-        let [score, range] = estimate_cells(Some(estimate));
-        table.row([title, score, range, NOTHING.into(), NOTHING.into()]);
+    for (name, estimate) in &all.measures {
+        let title = match name.as_str() {
+            "success" => "Success",
+            "grounded" => "Grounded",
+            "f1_over_best_constant" => "F1 over best constant",
+            "f1_over_majority_by_type" => "F1 over majority by type",
+            "seen_document_recall" => "Gold documents seen",
+            "seen_all_documents" => "All gold documents seen",
+            name if name.starts_with("pass@") => name,
+            // The other measures have tables of their own.
+            _ => continue,
+        };
+        let [score, range] = estimate_cells(Some(*estimate));
+        table.row([title.to_owned(), score, range, NOTHING.into(), NOTHING.into()]);
     }
     table
-}
-
-/// Title of a measure shown in the headline below the answer metrics.
-fn further_title(name: &str) -> Option<String> {
-    match name {
-        "success" => Some("Success".into()),
-        "grounded" => Some("Grounded".into()),
-        "f1_over_best_constant" => Some("F1 over best constant".into()),
-        "f1_over_majority_by_type" => Some("F1 over majority by type".into()),
-        "seen_document_recall" => Some("Gold documents seen".into()),
-        "seen_all_documents" => Some("All gold documents seen".into()),
-        _ => name.starts_with("pass@").then(|| name.to_owned()),
-    }
 }
 
 /// The metrics of another family; `None` if it was not asked for.
@@ -165,19 +171,20 @@ fn of_family(evaluation: &Evaluation, family: Family) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// Whether R1-Searcher's metrics were asked for: its names are then told beside ours.
-fn asks_for_r1_searcher(evaluation: &Evaluation) -> bool {
-    evaluation.all().measures.iter().any(|(name, _)| name.starts_with("r1-searcher/"))
-}
-
 /// Verdicts of judges with the rows that they are shares of; `None` without verdicts.
 fn verdicts(evaluation: &Evaluation) -> Option<Table> {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new("Verdicts", &["Verdict", "Score", &interval, "Rows", "Without verdict"]);
-    for (name, estimate) in evaluation.all().measures.iter().filter(|(name, _)| is_of_verdicts(name)) {
+    let all = evaluation.all();
+    let has_r1_searcher = all.measures.iter().any(|(name, _)| name.starts_with("r1-searcher/"));
+    for (name, estimate) in &all.measures {
+        if !is_of_verdicts(name) {
+            continue;
+        }
         let [score, range] = estimate_cells(Some(*estimate));
-        let without = evaluation.all().rows - estimate.count;
-        let is_acc_l = name.starts_with("verdict/") && asks_for_r1_searcher(evaluation);
+        let without = all.rows - estimate.count;
+        // The name in R1-Searcher's tables, beside its other metrics.
+        let is_acc_l = name.starts_with("verdict/") && has_r1_searcher;
         let title = if is_acc_l { format!("{name} (ACC_L)") } else { name.clone() };
         table.row([title, score, range, estimate.count.to_string(), without.to_string()]);
     }
@@ -190,15 +197,19 @@ fn own(evaluation: &Evaluation) -> Option<Table> {
     let mut table = Table::new("Measures", &["Measure", "Value", &interval, "Rows", "Definition"]);
     for (name, measure) in &evaluation.own {
         let Some(estimate) = evaluation.all().measure(name) else { continue };
-        let range = estimate.low.zip(estimate.high).map(|(low, high)| format!("{} – {}", number(low), number(high)));
-        let cells = [number(estimate.value), range.unwrap_or_else(|| NOTHING.to_owned()), estimate.count.to_string()];
-        table.row(std::iter::once(name.clone()).chain(cells).chain([measure.about()]));
+        // Not `Estimate::interval`: a measure of the user may need other digits than a score.
+        let range = match (estimate.low, estimate.high) {
+            (Some(low), Some(high)) => format!("{} – {}", number(low), number(high)),
+            _ => NOTHING.to_owned(),
+        };
+        let count = estimate.count.to_string();
+        table.row([name.clone(), number(estimate.value), range, count, measure.about()]);
     }
     (!table.rows.is_empty()).then_some(table)
 }
 
 /// One table per grouping.
-fn grouped((column, groups): (&str, &[Group])) -> Table {
+fn grouped(column: &str, groups: &[Group]) -> Table {
     let header = [column, "Rows", "F1", "Interval", "EM", "Best constant F1", "Majority by type F1"];
     let mut table = Table::new(&format!("F1 by {column}"), &header);
     for group in groups {
@@ -212,15 +223,17 @@ fn grouped((column, groups): (&str, &[Group])) -> Table {
 
 /// Retrieval figures, one column per group.
 fn retrieval(evaluation: &Evaluation) -> Option<Table> {
-    let groups = &evaluation.retrieval.as_ref()?.groups;
-    let all = groups.first().filter(|all| !all.measures.is_empty())?;
+    let (all, types) = evaluation.retrieval.as_ref()?.groups.split_first()?;
+    if all.measures.is_empty() {
+        return None;
+    }
     let mut header = vec!["Metric", "All", "Interval"];
-    header.extend(groups.iter().skip(1).map(|group| group.name.trim_start_matches("question_type=")));
+    header.extend(types.iter().map(|group| group.name.trim_start_matches("question_type=")));
     let mut table = Table::new("Retrieval", &header);
     for (name, estimate) in &all.measures {
         let [score, range] = estimate_cells(Some(*estimate));
         let mut cells = vec![name.clone(), score, range];
-        cells.extend(groups.iter().skip(1).map(|group| value_cell(named(&group.measures, name))));
+        cells.extend(types.iter().map(|group| value_cell(named(&group.measures, name))));
         table.row(cells);
     }
     Some(table)
@@ -228,60 +241,56 @@ fn retrieval(evaluation: &Evaluation) -> Option<Table> {
 
 fn conversation(evaluation: &Evaluation) -> Vec<Table> {
     let dynamics = &evaluation.dynamics;
-    let header = ["Mean ± std", "All", "Success", "Failure"];
-    let mut flow = Table::new("Conversation Dynamics", &header);
+    let mut flow = Table::new("Conversation Dynamics", &["Mean ± std", "All", "Success", "Failure"]);
     flow.row(spread_row("Avg turns (rounds)", &dynamics.turns, 2));
     flow.row(spread_row("Avg tool calls", &dynamics.tool_calls, 2));
-    let totals = dynamics.tool_call_total.parts().map(ToString::to_string);
-    flow.row(std::iter::once("Total tool calls".to_owned()).chain(totals));
+    let [all, success, failure] = dynamics.tool_call_total.parts().map(ToString::to_string);
+    flow.row(["Total tool calls".to_owned(), all, success, failure]);
     if dynamics.reasoning_rows.all > 0 {
         flow.row(spread_row("Avg reasoning length (characters)", &dynamics.reasoning, 0));
     }
-    let tokens = |title: &str, tokens: &Tokens| {
-        let mut table = Table::new(title, &header);
-        for (name, spread) in [("Total", &tokens.total), ("Prompt", &tokens.prompt), ("Completion", &tokens.completion)]
-        {
-            table.row(spread_row(name, spread, 0));
-        }
-        table
-    };
-    let distribution = |title: &str, column: &str, counts: &ByOutcome<Distribution>| {
-        let mut table = Table::new(title, &[column, "All", "Success", "Failure"]);
-        for (value, cells) in distribution_rows(counts) {
-            table.row(std::iter::once(value.to_string()).chain(cells));
-        }
-        table
-    };
-    let mut reasons = Table::new("Finish Reasons", &["Reason", "All", "Success", "Failure"]);
-    for (reason, cells) in distribution_rows(&dynamics.finish_reasons) {
-        let reason = if reason.is_empty() { NOTHING } else { reason.as_str() };
-        reasons.row(std::iter::once(reason.to_owned()).chain(cells));
-    }
     vec![
-        reasons,
+        distribution_table("Finish Reasons", "Reason", &dynamics.finish_reasons),
         flow,
-        tokens("Token Usage (Last Turn)", &dynamics.last_tokens),
-        tokens("Token Usage (All Turns - Cumulative)", &dynamics.all_tokens),
-        distribution("Turn Distribution (rounds)", "Turns", &dynamics.turn_distribution),
-        distribution("Tool Calls Distribution", "Tool calls", &dynamics.tool_call_distribution),
+        token_table("Token Usage (Last Turn)", &dynamics.last_tokens),
+        token_table("Token Usage (All Turns - Cumulative)", &dynamics.all_tokens),
+        distribution_table("Turn Distribution (rounds)", "Turns", &dynamics.turn_distribution),
+        distribution_table("Tool Calls Distribution", "Tool calls", &dynamics.tool_call_distribution),
     ]
 }
 
+fn token_table(title: &str, tokens: &Tokens) -> Table {
+    let mut table = Table::new(title, &["Mean ± std", "All", "Success", "Failure"]);
+    table.row(spread_row("Total", &tokens.total, 0));
+    table.row(spread_row("Prompt", &tokens.prompt, 0));
+    table.row(spread_row("Completion", &tokens.completion, 0));
+    table
+}
+
 /// Each value with `count (share of its group)` for all, success and failure; a dash for a group without rows.
-fn distribution_rows<K: Ord>(counts: &ByOutcome<Distribution<K>>) -> Vec<(&K, [String; 3])> {
-    let cell = |counts: &Distribution<K>, value: &K| {
-        let (count, whole): (usize, usize) = (counts.get(value).copied().unwrap_or(0), counts.values().sum());
-        if whole == 0 { NOTHING.to_owned() } else { format!("{count} ({})", share(count, whole)) }
-    };
-    counts.all.keys().map(|value| (value, counts.parts().map(|part| cell(part, value)))).collect()
+fn distribution_table<K: Ord + ToString>(title: &str, column: &str, counts: &ByOutcome<Distribution<K>>) -> Table {
+    let mut table = Table::new(title, &[column, "All", "Success", "Failure"]);
+    for value in counts.all.keys() {
+        let name = value.to_string();
+        let mut cells = vec![if name.is_empty() { NOTHING.to_owned() } else { name }];
+        for part in counts.parts() {
+            let (count, whole): (usize, usize) = (part.get(value).copied().unwrap_or(0), part.values().sum());
+            cells.push(if whole == 0 { NOTHING.to_owned() } else { format!("{count} ({})", share(count, whole)) });
+        }
+        table.row(cells);
+    }
+    table
 }
 
 fn spread_row(name: &str, spread: &ByOutcome<Spread>, decimals: usize) -> Vec<String> {
-    let cell = |spread: &Spread| match spread.mean.zip(spread.stdev) {
-        Some((mean, stdev)) => format!("{mean:.decimals$} ± {stdev:.decimals$}"),
-        None => NOTHING.to_owned(),
-    };
-    std::iter::once(name.to_owned()).chain(spread.parts().map(cell)).collect()
+    let mut cells = vec![name.to_owned()];
+    for part in spread.parts() {
+        cells.push(match (part.mean, part.stdev) {
+            (Some(mean), Some(stdev)) => format!("{mean:.decimals$} ± {stdev:.decimals$}"),
+            _ => NOTHING.to_owned(),
+        });
+    }
+    cells
 }
 
 #[cfg(test)]
@@ -295,7 +304,7 @@ mod tests {
         let spread = ByOutcome { all: some, success: some, failure: Spread::of([]) };
         assert_eq!(spread_row("F1", &spread, 2), ["F1", "0.75 ± 0.35", "0.75 ± 0.35", "–"]);
         let counts = ByOutcome { all: [(3, 2)].into(), success: [(3, 2)].into(), failure: Distribution::new() };
-        assert_eq!(distribution_rows(&counts), [(&3, ["2 (100.0%)", "2 (100.0%)", "–"].map(str::to_owned))]);
+        assert_eq!(distribution_table("", "", &counts).rows, [["3", "2 (100.0%)", "2 (100.0%)", "–"]]);
         let estimate = |low, high| Estimate { value: 1.0, low: Some(low), high: Some(high), count: 9 };
         assert_eq!(estimate_cells(Some(estimate(1.0, 1.0))), ["1.000", "1.000"]);
         assert_eq!(estimate_cells(Some(estimate(0.9, 1.0))), ["1.000", "0.900 – 1.000"]);

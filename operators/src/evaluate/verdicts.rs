@@ -16,23 +16,23 @@ use crate::shared::statistics::{Bootstrap, Measure, intervals};
 pub(super) fn of_rows(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Vec<Option<bool>>>, OperatorError> {
     let mut rows = vec![Vec::with_capacity(columns.len()); batch.num_rows()];
     for name in columns {
-        let column = batch.column_by_name(name).ok_or_else(|| missing(batch, name))?;
+        let Some(column) = batch.column_by_name(name) else {
+            let known: Vec<_> = batch.schema().fields().iter().map(|field| format!("`{}`", field.name())).collect();
+            let (message, known) = (format!("`verdicts`: the trajectories have no column `{name}`"), known.join(", "));
+            return Err(OperatorError::pipeline(message).with_help(format!(
+                "columns: {known}. `judge` adds `judged`; `columns:` of `read` adds stored verdicts"
+            )));
+        };
         let kind = column.data_type();
         let texts = cast(column, &DataType::Utf8).map_err(|_| {
             let message = format!("`verdicts`: the column `{name}` is {kind}, not booleans, numbers or texts");
             OperatorError::pipeline(message)
         })?;
-        let texts = texts.as_string::<i32>();
-        rows.iter_mut().zip(texts.iter()).for_each(|(row, text)| row.push(text.and_then(verdict)));
+        for (row, text) in rows.iter_mut().zip(texts.as_string::<i32>()) {
+            row.push(text.and_then(verdict));
+        }
     }
     Ok(rows)
-}
-
-fn missing(batch: &RecordBatch, name: &str) -> OperatorError {
-    let schema = batch.schema();
-    let known = schema.fields().iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>().join(", ");
-    OperatorError::pipeline(format!("`verdicts`: the trajectories have no column `{name}`"))
-        .with_help(format!("columns: {known}. `judge` adds `judged`; `columns:` of `read` adds stored verdicts"))
 }
 
 fn verdict(text: &str) -> Option<bool> {
@@ -45,33 +45,40 @@ fn verdict(text: &str) -> Option<bool> {
 
 /// Fails if a column has no verdict in any row.
 pub(super) fn require(rows: &[Scored], columns: &[String]) -> Result<(), OperatorError> {
-    let is_empty = |place: &usize| !rows.is_empty() && rows.iter().all(|row| row.verdicts[*place].is_none());
-    let Some(place) = (0..columns.len()).find(is_empty) else { return Ok(()) };
-    Err(OperatorError::pipeline(format!("`verdicts`: no row has a verdict in the column `{}`", columns[place]))
-        .with_help("a verdict is a boolean, 1 or 0, or a text such as `True`, `incorrect` or `yes`"))
+    for (index, name) in columns.iter().enumerate() {
+        if !rows.is_empty() && rows.iter().all(|row| row.verdicts[index].is_none()) {
+            return Err(OperatorError::pipeline(format!("`verdicts`: no row has a verdict in the column `{name}`"))
+                .with_help("a verdict is a boolean, 1 or 0, or a text such as `True`, `incorrect` or `yes`"));
+        }
+    }
+    Ok(())
 }
 
 /// Number of rows without a verdict, for each column.
 pub(super) fn absent(rows: &[Scored], columns: &[String]) -> Vec<(String, usize)> {
-    let count = |place: usize| rows.iter().filter(|row| row.verdicts[place].is_none()).count();
-    columns.iter().enumerate().map(|(place, name)| (name.clone(), count(place))).collect()
+    let columns = columns.iter().enumerate();
+    columns.map(|(i, name)| (name.clone(), rows.iter().filter(|row| row.verdicts[i].is_none()).count())).collect()
 }
 
-fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..count).flat_map(move |one| (one + 1..count).map(move |other| (one, other)))
+fn pairs(count: usize) -> Vec<(usize, usize)> {
+    (0..count).flat_map(|one| (one + 1..count).map(move |other| (one, other))).collect()
 }
 
 /// Names of the means: the share of right answers in each column, and the share of equal verdicts in every two.
-pub(super) fn names(columns: &[String]) -> impl Iterator<Item = String> {
-    let agreements = pairs(columns.len()).map(|(one, other)| format!("agreement/{}/{}", columns[one], columns[other]));
-    columns.iter().map(|name| format!("verdict/{name}")).chain(agreements)
+pub(super) fn names(columns: &[String]) -> Vec<String> {
+    let pairs = pairs(columns.len()).into_iter();
+    let agreements = pairs.map(|(one, other)| format!("agreement/{}/{}", columns[one], columns[other]));
+    columns.iter().map(|name| format!("verdict/{name}")).chain(agreements).collect()
 }
 
 /// Values of a row, in the order of [`names`].
-pub(super) fn values(verdicts: &[Option<bool>]) -> impl Iterator<Item = Option<f64>> {
-    let number = |verdict: Option<bool>| verdict.map(|verdict| f64::from(u8::from(verdict)));
-    let equal = |(one, other): (usize, usize)| Some(verdicts[one]? == verdicts[other]?);
-    verdicts.iter().copied().map(number).chain(pairs(verdicts.len()).map(move |pair| number(equal(pair))))
+pub(super) fn values(verdicts: &[Option<bool>]) -> Vec<Option<f64>> {
+    let mut values: Vec<Option<f64>> = verdicts.iter().map(|verdict| verdict.map(f64::from)).collect();
+    for (one, other) in pairs(verdicts.len()) {
+        // Rows with one verdict of the two say nothing about their agreement.
+        values.push(verdicts[one].zip(verdicts[other]).map(|(one, other)| f64::from(one == other)));
+    }
+    values
 }
 
 /// Whether a measure of this name is made of verdicts.
@@ -85,14 +92,16 @@ struct Table([f64; 4]);
 
 impl Table {
     fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum += value);
+        for (sum, value) in self.0.iter_mut().zip(other.0) {
+            *sum += value;
+        }
     }
 
-    fn of(rows: &[&Scored], (one, other): (usize, usize)) -> Self {
+    fn of(rows: &[&Scored], one: usize, other: usize) -> Self {
         let mut sum = Self::default();
         for row in rows {
             let (Some(one), Some(other)) = (row.verdicts[one], row.verdicts[other]) else { continue };
-            sum.add(&Self([true, one, other, one && other].map(|holds| f64::from(u8::from(holds)))));
+            sum.add(&Self([true, one, other, one && other].map(f64::from)));
         }
         sum
     }
@@ -103,33 +112,36 @@ impl Table {
         let [all, one, other, both] = self.0;
         let observed = (both + (all - one - other + both)) / all;
         let by_chance = (one * other + (all - one) * (all - other)) / (all * all);
-        (all > 0.0 && by_chance < 1.0).then(|| (observed - by_chance) / (1.0 - by_chance))
+        // Without rows, both shares are 0 / 0.
+        if all > 0.0 && by_chance < 1.0 { Some((observed - by_chance) / (1.0 - by_chance)) } else { None }
     }
 }
 
 /// Cohen's kappa of every two columns, with intervals over questions. `rows` are sorted by question.
 pub(super) fn kappas(rows: &[&Scored], columns: &[String], bootstrap: &Bootstrap, stream: u64) -> Vec<Measure> {
-    let pairs: Vec<_> = pairs(columns.len()).collect();
-    if pairs.is_empty() {
-        return Vec::new();
-    }
-    let questions: Vec<&[&Scored]> = rows.chunk_by(|one, other| one.question_id == other.question_id).collect();
-    let tables: Vec<Vec<Table>> =
-        questions.iter().map(|rows| pairs.iter().map(|pair| Table::of(rows, *pair)).collect()).collect();
-    let sums = |drawn: &[usize]| {
-        let mut sums = vec![Table::default(); pairs.len()];
-        for place in drawn {
-            sums.iter_mut().zip(&tables[*place]).for_each(|(sum, table)| sum.add(table));
+    let mut measures = Vec::new();
+    for (one, other) in pairs(columns.len()) {
+        // A table for each question: a resample draws whole questions.
+        let questions = rows.chunk_by(|row, next| row.question_id == next.question_id);
+        let tables: Vec<Table> = questions.map(|rows| Table::of(rows, one, other)).collect();
+        let mut whole = Table::default();
+        for table in &tables {
+            whole.add(table);
         }
-        sums
-    };
-    let drawn = intervals(tables.len(), bootstrap, stream, |drawn| sums(drawn).iter().map(Table::kappa).collect());
-    let whole = sums(&(0..tables.len()).collect::<Vec<_>>());
-    let measure = |(((one, other), table), (low, high)): (((usize, usize), Table), _)| {
-        let estimate = Estimate { value: table.kappa()?, low, high, count: table.0[0] as usize };
-        Some((format!("kappa/{}/{}", columns[one], columns[other]), estimate))
-    };
-    pairs.into_iter().zip(whole).zip(drawn).filter_map(measure).collect()
+        let Some(value) = whole.kappa() else { continue };
+        let ends = intervals(tables.len(), bootstrap, stream, |drawn| {
+            let mut sum = Table::default();
+            for question in drawn {
+                sum.add(&tables[*question]);
+            }
+            vec![sum.kappa()]
+        });
+        for (low, high) in ends {
+            let estimate = Estimate { value, low, high, count: whole.0[0] as usize };
+            measures.push((format!("kappa/{}/{}", columns[one], columns[other]), estimate));
+        }
+    }
+    measures
 }
 
 #[cfg(test)]
@@ -170,7 +182,7 @@ mod tests {
     #[test]
     fn names_and_values_belong_together() {
         let columns = ["a", "b", "c"].map(str::to_owned);
-        let named: Vec<_> = names(&columns).zip(values(&[Some(true), Some(false), None])).collect();
+        let named: Vec<_> = names(&columns).into_iter().zip(values(&[Some(true), Some(false), None])).collect();
         let wanted = [
             ("verdict/a", Some(1.0)),
             ("verdict/b", Some(0.0)),

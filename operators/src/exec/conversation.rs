@@ -29,7 +29,8 @@ pub(super) fn converse(
             let feeder = threads.spawn(|| feed(stdin, input));
             let listener = threads.spawn(|| log.listen(stderr));
             let received = receive(&mut stdout);
-            // A program that failed midway must be able to exit, so that its own message is reported.
+            // A program that fails midway must be able to exit, so that its own message is reported: it would wait for a
+            // reader of what it still writes.
             let drained = std::io::copy(&mut stdout, &mut std::io::sink()).map_or_else(held_open, |_| Ok(()));
             let ended = drained.and_then(|()| process.wait());
             let fed = joined(feeder.join()).and_then(|fed| joined(listener.join()).and(fed));
@@ -52,30 +53,25 @@ fn joined<T>(result: thread::Result<T>) -> Result<T, OperatorError> {
 /// Writes the rows. It is not an error if the program stops reading early.
 fn feed(stdin: ChildStdin, input: Option<&RowsInput>) -> Result<(), OperatorError> {
     let Some(input) = input else { return Ok(()) };
-    let mut batches = input.batches();
-    match write_stream(stdin, input, &mut batches) {
-        Ok(()) => Ok(()),
-        Err(Fed::Rows(error)) => Err(error),
-        Err(Fed::Pipe(ArrowError::IoError(_, error))) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(Fed::Pipe(error)) => Err(OperatorError::machine(format!("cannot write to the program: {error}"))),
+    let mut writer = match StreamWriter::try_new(BufWriter::new(stdin), &input.schema) {
+        Ok(writer) => writer,
+        Err(error) => return pipe_failed(error),
+    };
+    for batch in input.batches() {
+        if let Err(error) = writer.write(&batch?) {
+            return pipe_failed(error);
+        }
     }
+    if let Err(error) = writer.finish() {
+        return pipe_failed(error);
+    }
+    // The buffer's own flush, when it is dropped, would hide an error.
+    writer.get_mut().flush().or_else(|error| pipe_failed(error.into()))
 }
 
-/// Error while writing rows.
-enum Fed {
-    Rows(OperatorError),
-    Pipe(ArrowError),
-}
-
-fn write_stream(
-    stdin: ChildStdin,
-    input: &RowsInput,
-    batches: &mut dyn Iterator<Item = Result<arrow::array::RecordBatch, OperatorError>>,
-) -> Result<(), Fed> {
-    let mut writer = StreamWriter::try_new(BufWriter::new(stdin), &input.schema).map_err(Fed::Pipe)?;
-    for batch in batches {
-        writer.write(&batch.map_err(Fed::Rows)?).map_err(Fed::Pipe)?;
+fn pipe_failed(error: ArrowError) -> Result<(), OperatorError> {
+    match error {
+        ArrowError::IoError(_, error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        error => Err(OperatorError::machine(format!("cannot write to the program: {error}"))),
     }
-    writer.finish().map_err(Fed::Pipe)?;
-    writer.get_mut().flush().map_err(|error| Fed::Pipe(error.into()))
 }

@@ -23,7 +23,7 @@ use super::repetition;
 /// Returns the issues of the outputs.
 pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
     let tables = params.outputs.keys().map(|name| (format!("outputs.{name}"), name));
-    let folders = params.folders.iter().enumerate().map(|(place, name)| (format!("folders.{place}"), name));
+    let folders = params.folders.iter().enumerate().map(|(index, name)| (format!("folders.{index}"), name));
     let mut issues = Vec::new();
     for (path, name) in tables.chain(folders) {
         if !is_plain(name) || name == "rejects" {
@@ -34,34 +34,31 @@ pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
             issues.push(issue.with_help(format!("write `{{{name}}}` as one of its arguments")));
         }
     }
-    let twice = params
-        .folders
-        .iter()
-        .enumerate()
-        .find(|(place, name)| params.outputs.contains_key(*name) || params.folders[..*place].contains(name));
-    issues.extend(
-        twice.map(|(place, name)| {
-            ParamIssue::new(format!("folders.{place}"), format!("there are two outputs `{name}`"))
-        }),
-    );
+    for (index, name) in params.folders.iter().enumerate() {
+        if params.outputs.contains_key(name) || params.folders[..index].contains(name) {
+            let message = format!("there are two outputs `{name}`");
+            issues.push(ParamIssue::new(format!("folders.{index}"), message));
+            break;
+        }
+    }
     issues
 }
 
 /// Returns the issues of the inputs' names.
 pub(super) fn input_issues(params: &Params, inputs: &[&str]) -> Vec<ParamIssue> {
-    let issue = |name: &&str| {
+    let mut issues = Vec::new();
+    for name in inputs {
         if !is_plain(name) {
             let issue = ParamIssue::new("command", format!("an input cannot be named `{name}`"));
-            return Some(issue.with_help("use letters, digits, `_` and `-` in `from: {NAME: node}`"));
+            issues.push(issue.with_help("use letters, digits, `_` and `-` in `from: {NAME: node}`"));
+        } else if params.outputs.contains_key(*name) || params.folders.iter().any(|folder| folder == name) {
+            issues.push(ParamIssue::new("outputs", format!("`{name}` is an input and an output: rename one")));
+        } else if !is_passed(&params.command, name) {
+            let issue = ParamIssue::new("command", format!("`command` does not pass the path of the input `{name}`"));
+            issues.push(issue.with_help(format!("write `{{{name}}}` as one of its arguments, or remove the input")));
         }
-        if params.outputs.contains_key(*name) || params.folders.iter().any(|folder| folder == name) {
-            return Some(ParamIssue::new("outputs", format!("`{name}` is an input and an output: rename one")));
-        }
-        let issue = ParamIssue::new("command", format!("`command` does not pass the path of the input `{name}`"));
-        let help = format!("write `{{{name}}}` as one of its arguments, or remove the input");
-        (!is_passed(&params.command, name)).then(|| issue.with_help(help))
-    };
-    inputs.iter().filter_map(issue).collect()
+    }
+    issues
 }
 
 /// Whether a name can be that of a file.
@@ -70,6 +67,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 fn is_passed(command: &[String], name: &str) -> bool {
+    // The first word is the program.
     command.iter().skip(1).any(|word| word.contains(&format!("{{{name}}}")))
 }
 
@@ -85,13 +83,18 @@ pub(super) fn run(
     context: &Context,
 ) -> Result<(), OperatorError> {
     let folder = context.scratch().join("exchange");
-    let mut paths = input_paths(&folder, inputs);
-    let written: Vec<(&String, RecordKind, PathBuf)> = params
-        .outputs
-        .iter()
-        .map(|(name, kind)| (name, RecordKind::from(*kind), folder.join(format!("{name}.arrow"))))
-        .collect();
-    paths.extend(written.iter().map(|(name, _, path)| ((*name).clone(), path.clone())));
+    let mut paths = BTreeMap::new();
+    // Tables are Arrow IPC files, folders are folders.
+    for (name, bound) in inputs.iter() {
+        match bound.first() {
+            Some(InputArtifact::Rows(_)) => paths.insert(name.to_owned(), folder.join(format!("{name}.arrow"))),
+            Some(InputArtifact::Tree(_)) => paths.insert(name.to_owned(), folder.join(name)),
+            None => None,
+        };
+    }
+    for name in params.outputs.keys() {
+        paths.insert(name.clone(), folder.join(format!("{name}.arrow")));
+    }
     let mut trees = Vec::new();
     for name in &params.folders {
         let tree = outputs.tree(name)?;
@@ -112,6 +115,7 @@ pub(super) fn run(
         for tree in &trees {
             fresh_folder(tree)?;
         }
+        // Folders are lent, not copied: an index may be large. `unchanged` checks that the program only read them.
         let lent = write_inputs(inputs, &paths)?;
         converse(&program, None, context, |stdout| {
             Log::new(context).listen(stdout);
@@ -124,24 +128,12 @@ pub(super) fn run(
     } else {
         attempt()?;
     }
+    // What the program wrote must not hold a secret that it was given.
     let passed = Passed::of(&params.environment, context);
-    for (name, kind, path) in &written {
-        receive(name, *kind, path, outputs, &passed)?;
+    for (name, kind) in &params.outputs {
+        receive(name, RecordKind::from(*kind), &folder.join(format!("{name}.arrow")), outputs, &passed)?;
     }
     Ok(())
-}
-
-/// Returns the paths of the inputs: tables are Arrow IPC files, folders are folders.
-fn input_paths(folder: &Path, inputs: &Inputs) -> BTreeMap<String, PathBuf> {
-    let mut paths = BTreeMap::new();
-    for (name, bound) in inputs.iter() {
-        match bound.first() {
-            Some(InputArtifact::Rows(_)) => paths.insert(name.to_owned(), folder.join(format!("{name}.arrow"))),
-            Some(InputArtifact::Tree(_)) => paths.insert(name.to_owned(), folder.join(name)),
-            None => None,
-        };
-    }
-    paths
 }
 
 /// Writes tables, and lends folders.
@@ -170,31 +162,38 @@ fn write(rows: &RowsInput, path: &Path) -> Result<(), OperatorError> {
 fn command(words: &[String], paths: &BTreeMap<String, PathBuf>) -> Result<Vec<String>, OperatorError> {
     let mut texts = BTreeMap::new();
     for (name, path) in paths {
-        let text = path.to_str().ok_or_else(|| {
-            OperatorError::machine(format!("{} is not UTF-8, so no argument can name it", path.display()))
-        })?;
+        let Some(text) = path.to_str() else {
+            let message = format!("{} is not UTF-8, so no argument can name it", path.display());
+            return Err(OperatorError::machine(message));
+        };
         texts.insert(name.as_str(), text);
     }
-    Ok(words
-        .iter()
-        .enumerate()
-        .map(|(place, word)| if place == 0 { word.clone() } else { named(word, &texts) })
-        .collect())
+    let mut command = words.to_vec();
+    for word in command.iter_mut().skip(1) {
+        *word = named(word, &texts);
+    }
+    Ok(command)
 }
 
 /// Replaces each `{name}` once: a path may contain such a text too.
 fn named(word: &str, texts: &BTreeMap<&str, &str>) -> String {
     let mut rest = word;
-    let mut made = String::with_capacity(word.len());
+    let mut named = String::with_capacity(word.len());
     while let Some((before, after)) = rest.split_once('{') {
-        made.push_str(before);
-        let found = after.split_once('}').and_then(|(name, after)| Some((*texts.get(name)?, after)));
-        let (text, after) = found.unwrap_or(("{", after));
-        made.push_str(text);
-        rest = after;
+        named.push_str(before);
+        match after.split_once('}') {
+            Some((name, after)) if texts.contains_key(name) => {
+                named.push_str(texts[name]);
+                rest = after;
+            }
+            _ => {
+                named.push('{');
+                rest = after;
+            }
+        }
     }
-    made.push_str(rest);
-    made
+    named.push_str(rest);
+    named
 }
 
 /// Emits the rows of a file that the program wrote.
@@ -206,8 +205,7 @@ fn receive(
     passed: &Passed,
 ) -> Result<(), OperatorError> {
     // Opening a pipe would wait for its writer.
-    let found = std::fs::metadata(path);
-    if found.is_ok_and(|found| !found.is_file()) {
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         let message = format!("output `{name}`: the program left no file, but a folder, pipe or device");
         return Err(OperatorError::pipeline(message)
             .with_help(format!("write an Arrow or Parquet file to the path that `{{{name}}}` stands for")));
@@ -220,27 +218,32 @@ fn receive(
         OperatorError::pipeline(format!("output `{name}`: {what}"))
             .with_help(format!("write an Arrow or Parquet file to the path that `{{{name}}}` stands for"))
     })?;
-    let wrong = |error: String| {
-        OperatorError::pipeline(format!("output `{name}`: {error}"))
-            .with_help("write one Arrow IPC file or stream (`pyarrow.feather.write_feather`) or one Parquet file")
-    };
-    let (schema, batches) = batches(&mut file).map_err(&wrong)?;
+    let (schema, batches) = batches(&mut file).map_err(|error| unreadable(name, &error))?;
+    // Fixes the columns, also of a table without rows.
     outputs.write(name, &checked(Some(name), kind, &RecordBatch::new_empty(schema), passed)?)?;
     for batch in batches {
-        outputs.write(name, &checked(Some(name), kind, &batch.map_err(&wrong)?, passed)?)?;
+        let batch = batch.map_err(|error| unreadable(name, &error))?;
+        outputs.write(name, &checked(Some(name), kind, &batch, passed)?)?;
     }
     Ok(())
+}
+
+fn unreadable(name: &str, error: &str) -> OperatorError {
+    OperatorError::pipeline(format!("output `{name}`: {error}"))
+        .with_help("write one Arrow IPC file or stream (`pyarrow.feather.write_feather`) or one Parquet file")
 }
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, String>>>;
 
 /// Opens a file in the format that its first bytes tell.
 fn batches(file: &mut File) -> Result<(SchemaRef, Batches), String> {
-    let told = |error: &dyn std::fmt::Display| error.to_string();
-    let mut start = Vec::new();
-    file.by_ref().take(6).read_to_end(&mut start).map_err(|error| told(&error))?;
-    file.rewind().map_err(|error| told(&error))?;
-    let file = file.try_clone().map_err(|error| told(&error))?;
+    fn begin(file: &mut File) -> std::io::Result<(Vec<u8>, File)> {
+        let mut start = Vec::new();
+        file.by_ref().take(6).read_to_end(&mut start)?;
+        file.rewind()?;
+        Ok((start, file.try_clone()?))
+    }
+    let (start, file) = begin(file).map_err(|error| error.to_string())?;
     if start.starts_with(b"PAR1") {
         let builder = decoded(|| ParquetRecordBatchReaderBuilder::try_new(file))?;
         let schema = builder.schema().clone();

@@ -46,8 +46,11 @@ fn steps(messages: &[Message]) -> Vec<Value> {
     let mut steps: Vec<Value> = Vec::new();
     let mut rest = messages;
     while let Some((message, after)) = rest.split_first() {
-        let is_tool = |message: &&Message| message.role == Role::Tool.name();
-        let results = if message.is_model() { after.iter().take_while(is_tool).count() } else { 0 };
+        let mut results = 0;
+        // The results that follow a message of the model belong to its step.
+        while message.is_model() && after.get(results).is_some_and(|next| next.role == Role::Tool.name()) {
+            results += 1;
+        }
         let (results, after) = after.split_at(results);
         steps.push(step(steps.len() + 1, message, results));
         rest = after;

@@ -29,7 +29,9 @@ impl Totals {
     /// Counts one trajectory.
     pub(super) fn add(&mut self, trajectory: &Trajectory) {
         self.samples += 1;
-        self.model = self.model.take().or_else(|| trajectory.model.clone());
+        if self.model.is_none() {
+            self.model.clone_from(&trajectory.model);
+        }
         if let Some(scores) = scores(trajectory) {
             self.scored += 1;
             self.em += scores.em;
@@ -39,11 +41,15 @@ impl Totals {
 
     /// Returns the head of the log: everything but the samples.
     pub(super) fn head(&self, name: &str) -> Value {
-        let mean = |metric: &str, sum: f64| {
-            let mean = json!({"name": "mean", "value": sum / self.scored.max(1) as f64});
-            json!({"name": metric, "scorer": metric, "scored_samples": self.scored, "metrics": {"mean": mean}})
-        };
-        let scores = if self.scored > 0 { vec![mean("em", self.em), mean("f1", self.f1)] } else { Vec::new() };
+        let (count, mut scores) = (self.scored, Vec::new());
+        for (metric, sum) in [("em", self.em), ("f1", self.f1)] {
+            if count > 0 {
+                let mean = json!({"name": "mean", "value": sum / count as f64});
+                scores.push(
+                    json!({"name": metric, "scorer": metric, "scored_samples": count, "metrics": {"mean": mean}}),
+                );
+            }
+        }
         json!({
             "version": 2,
             "status": "success",
@@ -71,9 +77,18 @@ fn scores(trajectory: &Trajectory) -> Option<AnswerScores> {
 pub(super) fn sample(trajectory: &Trajectory) -> Value {
     let messages = trajectory.messages.iter().enumerate().map(|(at, said)| message(said, &trajectory.messages[..at]));
     let messages: Vec<Value> = messages.collect();
-    let score = |value: f64| json!({"value": value, "answer": trajectory.prediction});
-    let scores = scores(trajectory).map(|scores| json!({"em": score(scores.em), "f1": score(scores.f1)}));
+    let mut scored = Value::Null;
+    if let Some(scores) = scores(trajectory) {
+        let [em, f1] = [scores.em, scores.f1].map(|value| json!({"value": value, "answer": trajectory.prediction}));
+        scored = json!({"em": em, "f1": f1});
+    }
+    let (input, output) = (trajectory.prompt_tokens, trajectory.completion_tokens);
+    let usage = json!({"input_tokens": input, "output_tokens": output, "total_tokens": input.saturating_add(output)});
     let model = trajectory.model.as_deref().unwrap_or("unknown");
+    let mut said = trajectory.messages.iter().zip(&messages).rev();
+    let last = said.find(|(said, _)| said.is_model());
+    let choices: Vec<Value> =
+        last.iter().map(|(said, message)| json!({"message": message, "stop_reason": stop_reason(said)})).collect();
     let definitions = tools(trajectory);
     let mut metadata = rest(trajectory, definitions.clone().map(definitions_of_chat));
     metadata.insert("tools".to_owned(), json!(definitions));
@@ -82,22 +97,12 @@ pub(super) fn sample(trajectory: &Trajectory) -> Value {
         ("epoch", json!(trajectory.sample_index + 1)),
         ("input", json!(trajectory.question)),
         ("target", json!(trajectory.golden_answers)),
-        ("output", output(trajectory, &messages, model)),
+        ("output", json!({"model": model, "choices": choices, "completion": trajectory.answer})),
         ("messages", Value::Array(messages)),
-        ("scores", json!(scores)),
+        ("scores", scored),
         ("metadata", Value::Object(metadata)),
-        ("model_usage", json!({model: usage(trajectory.prompt_tokens, trajectory.completion_tokens)})),
+        ("model_usage", json!({model: usage})),
     ])
-}
-
-fn usage(input: i64, output: i64) -> Value {
-    json!({"input_tokens": input, "output_tokens": output, "total_tokens": input.saturating_add(output)})
-}
-
-fn output(trajectory: &Trajectory, messages: &[Value], model: &str) -> Value {
-    let last = trajectory.messages.iter().zip(messages).rev().find(|(said, _)| said.is_model());
-    let choice = last.map(|(said, message)| json!({"message": message, "stop_reason": stop_reason(said)}));
-    json!({"model": model, "choices": choice.into_iter().collect::<Vec<_>>(), "completion": trajectory.answer})
 }
 
 /// Inspect's name of a finish reason.
@@ -157,8 +162,8 @@ fn content(said: &Message) -> Value {
 
 fn call(call: &ToolCall) -> Value {
     let parsed = arguments(call);
-    let broken = parsed.is_none() && !call.arguments.trim().is_empty();
-    let broken = broken.then(|| format!("the arguments are not an object: {}", call.arguments));
+    let is_broken = parsed.is_none() && !call.arguments.trim().is_empty();
+    let broken = is_broken.then(|| format!("the arguments are not an object: {}", call.arguments));
     filled([
         ("id", json!(call.id)),
         ("function", json!(call.name)),

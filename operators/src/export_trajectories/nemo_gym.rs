@@ -5,38 +5,23 @@
 //! Conversations are items of OpenAI's Responses API. Every message of the model has a `message` item, even without text,
 //! so that a reader knows where one begins. What a rollout has no field for is in `trajectory`.
 
-use std::collections::HashMap;
-
 use searchmill_data::source::layout::definitions_of_chat;
-use searchmill_schemas::{Message, Trajectory};
+use searchmill_schemas::{Message, ToolCall, Trajectory};
 use serde_json::{Value, json};
 
-use super::parts::{answered, answers_nothing, kept, rest, tool, tools};
+use super::parts::{answered, answers_nothing, lost, rest, tool, tools};
 use crate::reward::Rewarded;
 
-/// Numbers questions in the order of their first rollout, and the rollouts of each.
-#[derive(Default)]
-pub(super) struct Places {
-    questions: HashMap<String, (usize, usize)>,
-}
-
-impl Places {
-    /// Returns the indices of the next rollout of a question.
-    pub(super) fn next(&mut self, question_id: &str) -> (usize, usize) {
-        let fresh = self.questions.len();
-        let (task, rollouts) = self.questions.entry(question_id.to_owned()).or_insert((fresh, 0));
-        *rollouts += 1;
-        (*task, *rollouts - 1)
-    }
+/// Place of a rollout in both files.
+pub(super) struct Indices {
+    /// Number of the question, in the order of their first rollouts.
+    pub(super) task: usize,
+    /// Number of the rollout among those of its question.
+    pub(super) rollout: usize,
 }
 
 /// Builds the lines of both files: the materialized input, and the rollout.
-pub(super) fn lines(
-    trajectory: &Trajectory,
-    rewards: &Rewarded,
-    agent: &str,
-    (task, rollout): (usize, usize),
-) -> [Value; 2] {
+pub(super) fn lines(trajectory: &Trajectory, rewards: &Rewarded, agent: &str, indices: &Indices) -> [Value; 2] {
     let messages = &trajectory.messages;
     let opening = messages.iter().take_while(|message| message.is_opening()).count();
     let input: Vec<Value> = messages[..opening].iter().map(easy).collect();
@@ -48,15 +33,15 @@ pub(super) fn lines(
         "agent_ref": {"type": "responses_api_agents", "name": agent},
         "question": trajectory.question,
         "golden_answers": trajectory.golden_answers,
-        "_ng_task_index": task,
-        "_ng_rollout_index": rollout,
+        "_ng_task_index": indices.task,
+        "_ng_rollout_index": indices.rollout,
     });
     let mut done = asked.clone();
-    let output: Vec<Value> = (opening..messages.len()).flat_map(|place| items(place, messages)).collect();
+    let output: Vec<Value> = (opening..messages.len()).flat_map(|index| items(index, messages)).collect();
     done["response"] = response(trajectory, output, definitions);
     done["reward"] = json!(rewards.value);
     done["reward_parts"] = rewards.parts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    own.insert("messages".to_owned(), kept(messages));
+    own.insert("messages".to_owned(), lost(messages));
     done["trajectory"] = Value::Object(own);
     [asked, done]
 }
@@ -95,31 +80,32 @@ fn strict(definition: &Value) -> Value {
     tool
 }
 
-fn items(place: usize, messages: &[Message]) -> Vec<Value> {
-    let said = &messages[place];
+fn items(index: usize, messages: &[Message]) -> Vec<Value> {
+    let said = &messages[index];
     if !said.is_model() {
-        return match answered(said, &messages[..place]) {
+        return match answered(said, &messages[..index]) {
             Some(call) => vec![json!({"type": "function_call_output", "call_id": call.id, "output": said.content})],
-            None if answers_nothing(place, messages) => {
+            None if answers_nothing(index, messages) => {
                 vec![json!({"type": "message", "role": "user", "content": said.content})]
             }
             None => vec![easy(said)],
         };
     }
-    let thought = said.reasoning.iter().map(|text| {
+    let mut items = Vec::new();
+    if let Some(text) = &said.reasoning {
         let summary = json!([{"type": "summary_text", "text": text}]);
-        json!({"type": "reasoning", "id": format!("rs_{place}"), "summary": summary})
-    });
+        items.push(json!({"type": "reasoning", "id": format!("rs_{index}"), "summary": summary}));
+    }
     let status = if said.finish_reason.as_deref() == Some("length") { "incomplete" } else { "completed" };
-    let text = json!({
+    items.push(json!({
         "type": "message",
-        "id": format!("msg_{place}"),
+        "id": format!("msg_{index}"),
         "role": "assistant",
         "status": status,
         "content": [{"type": "output_text", "text": said.content, "annotations": []}],
-    });
-    let calls = said.tool_calls.iter().map(
-        |call| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}),
-    );
-    thought.chain([text]).chain(calls).collect()
+    }));
+    for ToolCall { id, name, arguments } in &said.tool_calls {
+        items.push(json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments}));
+    }
+    items
 }

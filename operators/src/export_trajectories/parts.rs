@@ -8,10 +8,14 @@ use serde_json::{Map, Value, json};
 
 /// Returns an object without the entries that are null or an empty object; lists and `arguments` stay.
 pub(super) fn filled<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
-    let is_filled = |(name, value): &(&str, Value)| {
-        *name == "arguments" || !(value.is_null() || value.as_object().is_some_and(Map::is_empty))
-    };
-    entries.into_iter().filter(is_filled).map(|(name, value)| (name.to_owned(), value)).collect()
+    let mut object = Map::new();
+    for (name, value) in entries {
+        // A call without arguments has an empty object of them.
+        if name == "arguments" || !(value.is_null() || value.as_object().is_some_and(Map::is_empty)) {
+            object.insert(name.to_owned(), value);
+        }
+    }
+    Value::Object(object)
 }
 
 /// Returns the tool definitions; none if the text is not a list of objects.
@@ -44,38 +48,45 @@ fn gives_back(parsed: &Value, text: &str) -> bool {
 }
 
 /// Returns the call that a tool message answers, among those of the model's last message before it.
-pub(super) fn answered<'a>(told: &Message, before: &'a [Message]) -> Option<&'a ToolCall> {
-    let id = told.tool_call_id.as_ref().filter(|_| told.role == Role::Tool.name())?;
+pub(super) fn answered<'a>(message: &Message, before: &'a [Message]) -> Option<&'a ToolCall> {
+    if message.role != Role::Tool.name() {
+        return None;
+    }
+    let id = message.tool_call_id.as_ref()?;
     let said = before.iter().rev().find(|message| message.is_model())?;
     said.tool_calls.iter().find(|call| call.id == *id)
 }
 
 /// Whether a message of a tool answers no call: in protocols without calls, the tool's text simply comes next. A format
 /// that has only results of calls writes it as a message of the user.
-pub(super) fn answers_nothing(place: usize, messages: &[Message]) -> bool {
-    messages[place].role == Role::Tool.name() && answered(&messages[place], &messages[..place]).is_none()
+pub(super) fn answers_nothing(index: usize, messages: &[Message]) -> bool {
+    messages[index].role == Role::Tool.name() && answered(&messages[index], &messages[..index]).is_none()
 }
 
 /// Returns what a format loses that has only results of calls: for each message, the fields that it cannot write.
-pub(super) fn kept(messages: &[Message]) -> Value {
-    let one = |(place, message): (usize, &Message)| {
-        let mut held = vec!["content", "reasoning", "tool_calls"];
-        held.extend((!answers_nothing(place, messages)).then_some("role"));
-        held.extend(answered(message, &messages[..place]).map(|_| "tool_call_id"));
-        Value::Object(details(message, &held))
-    };
-    messages.iter().enumerate().map(one).collect()
+pub(super) fn lost(messages: &[Message]) -> Value {
+    let mut lost = Vec::with_capacity(messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        let mut written = vec!["content", "reasoning", "tool_calls"];
+        if !answers_nothing(index, messages) {
+            written.push("role");
+        }
+        if answered(message, &messages[..index]).is_some() {
+            written.push("tool_call_id");
+        }
+        lost.push(Value::Object(details(message, &written)));
+    }
+    Value::Array(lost)
 }
 
-/// Returns the filled fields of a message, except those that the format holds.
-pub(super) fn details(message: &Message, held: &[&str]) -> Map<String, Value> {
+/// Returns the filled fields of a message, except those that the format has written.
+pub(super) fn details(message: &Message, written: &[&str]) -> Map<String, Value> {
     let mut fields = fields(json!(message));
-    fields.retain(|name, value| !held.contains(&name.as_str()) && !is_empty(value));
+    fields.retain(|name, value| {
+        let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        !is_empty && !written.contains(&name.as_str())
+    });
     fields
-}
-
-fn is_empty(value: &Value) -> bool {
-    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Returns all fields of a trajectory but its messages and tools, with the metadata as an object. `tools_text` and
@@ -84,6 +95,7 @@ pub(super) fn rest(trajectory: &Trajectory, tools: Option<Vec<Value>>) -> Map<St
     let mut fields = fields(json!(trajectory));
     fields.remove("messages");
     fields.remove("tools");
+    // Readers take the text where the format's JSON would not give it back, letter for letter.
     if tools.is_none_or(|tools| !gives_back(&Value::Array(tools), &trajectory.tools)) {
         fields.insert("tools_text".to_owned(), json!(trajectory.tools));
     }

@@ -1,11 +1,12 @@
 //! Rewards of the rows, as the operator `reward` writes them.
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use searchmill_engine::operator::OperatorError;
 
 use crate::reward::Rewarded;
+use crate::shared::numbers::finite;
 
 /// Returns the rewards of the rows; `None` without a column `reward`, and for null.
 pub(super) fn of_rows(batch: &RecordBatch) -> Result<Vec<Option<Rewarded>>, OperatorError> {
@@ -17,12 +18,14 @@ pub(super) fn of_rows(batch: &RecordBatch) -> Result<Vec<Option<Rewarded>>, Oper
     }
     let values = cast(column, &DataType::Float64)?;
     let values = values.as_primitive::<Float64Type>();
-    let row = |row: usize| {
-        let value = (values.is_valid(row) && values.value(row).is_finite()).then(|| values.value(row))?;
-        let parts = parts(batch, row).unwrap_or_else(|| vec![("reward".to_owned(), value)]);
-        Some(Rewarded { value, parts })
-    };
-    Ok((0..batch.num_rows()).map(row).collect())
+    let mut rewards = Vec::with_capacity(batch.num_rows());
+    for row in 0..batch.num_rows() {
+        rewards.push(finite(values, row).map(|value| {
+            let parts = parts(batch, row).unwrap_or_else(|| vec![("reward".to_owned(), value)]);
+            Rewarded { value, parts }
+        }));
+    }
+    Ok(rewards)
 }
 
 /// The list `{name, value}` of `reward_parts`, if there is one.
@@ -32,6 +35,9 @@ fn parts(batch: &RecordBatch, row: usize) -> Option<Vec<(String, f64)>> {
     let fields = list.as_struct_opt()?;
     let names = fields.column_by_name("name")?.as_string_opt::<i32>()?;
     let values = fields.column_by_name("value")?.as_primitive_opt::<Float64Type>()?;
-    let found = names.iter().zip(values.iter()).map(|(name, value)| Some((name?.to_owned(), value?)));
-    found.collect::<Option<Vec<_>>>().filter(|parts| !parts.is_empty())
+    let mut parts = Vec::new();
+    for (name, value) in names.iter().zip(values) {
+        parts.push((name?.to_owned(), value?));
+    }
+    if parts.is_empty() { None } else { Some(parts) }
 }

@@ -8,7 +8,7 @@ use searchmill_data::source::layout::definitions_of_chat;
 use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
 use serde_json::{Map, Value, json};
 
-use super::parts::{answered, answers_nothing, filled, kept, rest, tool, tools};
+use super::parts::{answered, answers_nothing, filled, lost, rest, tool, tools};
 use crate::reward::Rewarded;
 
 /// Builds the episode.
@@ -17,8 +17,13 @@ pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewarded>, env: 
     let nodes: Vec<Value> = (0..messages.len()).map(|place| node(place, messages)).collect();
     let calls: Vec<Value> = (0..messages.len()).filter_map(|place| call(place, trajectory)).collect();
     let definitions: Option<Vec<_>> = tools(trajectory).map(|tools| tools.iter().map(tool).collect());
+    // What a reader makes of the definitions decides whether their text must be stored too.
     let mut info = rest(trajectory, definitions.clone().map(definitions_of_chat));
-    info.insert("messages".to_owned(), kept(messages));
+    info.insert("messages".to_owned(), lost(messages));
+    let mut scores = Map::new();
+    for (name, value) in rewards.iter().flat_map(|rewards| &rewards.parts) {
+        scores.insert(name.clone(), json!({"score": value, "weight": 1.0}));
+    }
     let task = json!({"type": "Task", "data": task(trajectory), "key": trajectory.question_id});
     let trace = json!({
         "version": 1,
@@ -28,7 +33,7 @@ pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewarded>, env: 
         "tools": definitions.unwrap_or_default(),
         "nodes": nodes,
         "calls": calls,
-        "rewards": rewards.map(rewards_of).unwrap_or_default(),
+        "rewards": scores,
         "metrics": {},
         "info": {"trajectory": info},
         "is_completed": true,
@@ -46,11 +51,6 @@ pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewarded>, env: 
     })
 }
 
-fn rewards_of(rewards: &Rewarded) -> Map<String, Value> {
-    let part = |(name, value): &(String, f64)| (name.clone(), json!({"score": value, "weight": 1.0}));
-    rewards.parts.iter().map(part).collect()
-}
-
 /// Its system prompt is the first message, if the pipeline wrote one.
 fn task(trajectory: &Trajectory) -> Value {
     let first = trajectory.messages.first().filter(|message| message.role == Role::System.name());
@@ -66,7 +66,10 @@ fn node(place: usize, messages: &[Message]) -> Value {
     let said = &messages[place];
     let call = answered(said, &messages[..place]);
     let role = if answers_nothing(place, messages) { Role::User.name() } else { &said.role };
-    let calls: Vec<Value> = said.tool_calls.iter().map(tool_call).collect();
+    let mut calls = Vec::new();
+    for ToolCall { id, name, arguments } in &said.tool_calls {
+        calls.push(json!({"id": id, "name": name, "arguments": arguments}));
+    }
     let calls = if calls.is_empty() { Value::Null } else { Value::Array(calls) };
     filled([
         ("parent", json!(place.checked_sub(1))),
@@ -84,10 +87,6 @@ fn node(place: usize, messages: &[Message]) -> Value {
         ("sampled", json!(said.is_model())),
         ("timestamp", json!(0.0)),
     ])
-}
-
-fn tool_call(call: &ToolCall) -> Value {
-    json!({"id": call.id, "name": call.name, "arguments": call.arguments})
 }
 
 /// Returns the model call behind a message of the model.

@@ -20,22 +20,25 @@ pub(super) struct Unread {
 
 impl Unread {
     fn new(name: &'static str, about: &'static str, scores: &[AnswerScores]) -> Self {
-        let mean = |of: fn(&AnswerScores) -> f64| scores.iter().map(of).sum::<f64>() / scores.len().max(1) as f64;
-        Self { name, about, em: mean(|scores| scores.em), f1: mean(|scores| scores.f1) }
+        let count = scores.len().max(1) as f64;
+        let (em, f1) = (scores.iter().map(|scores| scores.em), scores.iter().map(|scores| scores.f1));
+        Self { name, about, em: em.sum::<f64>() / count, f1: f1.sum::<f64>() / count }
     }
 
     /// Scores the three policies on these questions.
     pub(super) fn all(drafts: &[Draft]) -> [Self; 3] {
-        let gold = |draft: &Draft| Gold { answers: draft.answers.clone(), question_type: draft.kind.name().to_owned() };
-        let key = |number: usize| format!("{number:07}");
-        let golds: BTreeMap<_, _> = drafts.iter().enumerate().map(|(n, draft)| (key(n), gold(draft))).collect();
-        let known = Baselines::of(&golds);
-        let scores = |which: usize| known.scores.values().map(|both| both[which]).collect::<Vec<_>>();
-        let (constant, majority) = (scores(0), scores(1));
-        let picked = drafts.iter().zip(&majority).map(|(draft, otherwise)| {
-            draft.options.first().map_or(*otherwise, |option| answer_scores(option, &draft.answers))
-        });
-        let first = picked.collect::<Vec<_>>();
+        let mut golds = BTreeMap::new();
+        for (number, draft) in drafts.iter().enumerate() {
+            let gold = Gold { answers: draft.answers.clone(), question_type: draft.kind.name().to_owned() };
+            // With zeros, so that the order of the keys is that of the questions.
+            golds.insert(format!("{number:07}"), gold);
+        }
+        let (mut constant, mut majority, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        for (draft, scores) in drafts.iter().zip(Baselines::of(&golds).scores.values()) {
+            constant.push(scores[0]);
+            majority.push(scores[1]);
+            first.push(draft.options.first().map_or(scores[1], |option| answer_scores(option, &draft.answers)));
+        }
         [
             Self::new("constant", "the best single answer", &constant),
             Self::new("type_majority", "the most frequent answer of each question type", &majority),

@@ -10,18 +10,12 @@ pub(super) struct Scale {
 impl Scale {
     /// Covers the values with about `count` steps of 1, 2, 2.5 or 5 times a power of ten (Heckbert 1990).
     pub(super) fn covering(values: impl IntoIterator<Item = f64>, count: usize) -> Self {
-        let (low, high) = values
-            .into_iter()
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-        let (low, high) = match (low, high) {
-            (low, high) if low > high => (0.0, 1.0),
-            // A single value lies in the middle.
-            (low, high) if high / 2.0 - low / 2.0 <= (1e-12 * low.abs().max(high.abs())).max(f64::MIN_POSITIVE) => {
-                let reach = if low.abs() < 1e-300 { 1.0 } else { low.abs() / 2.0 };
-                (low - reach, high + reach)
-            }
-            range => range,
-        };
+        let (mut low, mut high) = ends(values).unwrap_or((0.0, 1.0));
+        // A single value lies in the middle.
+        if high / 2.0 - low / 2.0 <= (1e-12 * low.abs().max(high.abs())).max(f64::MIN_POSITIVE) {
+            let reach = if low.abs() < 1e-300 { 1.0 } else { low.abs() / 2.0 };
+            (low, high) = (low - reach, high + reach);
+        }
         // Halves, so that the difference of the largest numbers is finite.
         let step = round(2.0 * (high / 2.0 - low / 2.0) / count.max(1) as f64);
         if !step.is_finite() || step <= 0.0 {
@@ -58,15 +52,24 @@ impl Scale {
             _ => (1.0, ""),
         };
         let (value, step) = (value / unit, self.step / unit);
-        let decimals = (0..9).find(|decimals| is_whole(step * 10_f64.powi(*decimals))).unwrap_or(9) as usize;
+        let decimals = (0..9).find(|decimals| {
+            let shifted = step * 10_f64.powi(*decimals);
+            (shifted - shifted.round()).abs() < 1e-6 * shifted.abs().max(1.0)
+        });
+        let decimals = decimals.unwrap_or(9) as usize;
         // No minus before a zero.
         let value = if value.abs() < step / 1e6 { 0.0 } else { value };
         if value == 0.0 { "0".to_owned() } else { format!("{value:.decimals$}{letter}") }
     }
 }
 
-fn is_whole(value: f64) -> bool {
-    (value - value.round()).abs() < 1e-6 * value.abs().max(1.0)
+/// Returns the lowest and the highest value; `None` without values.
+pub(super) fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for value in values {
+        (low, high) = (low.min(value), high.max(value));
+    }
+    if low > high { None } else { Some((low, high)) }
 }
 
 /// Returns the next of 1, 2, 2.5 and 5 times a power of ten.

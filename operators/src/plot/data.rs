@@ -1,9 +1,9 @@
 //! The rows as points on axes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch};
+use arrow::array::{Array, Float64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use indexmap::IndexSet;
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
@@ -66,92 +66,99 @@ struct Raw {
     series: Option<Label>,
     x: Place,
     y: Place,
-    value: Option<f64>,
+    value: f64,
     range: Option<[f64; 2]>,
 }
 
 enum Place {
-    Number(Option<f64>),
+    Number(f64),
     Label(Label),
 }
 
-impl Column {
-    fn place(&self, row: usize) -> Place {
+impl Place {
+    fn label(&self) -> Option<&Label> {
         match self {
-            Self::Numbers(numbers) => Place::Number(finite(numbers, row)),
-            Self::Labels(labels) => Place::Label(labels[row].clone()),
+            Self::Label(label) => Some(label),
+            Self::Number(_) => None,
         }
     }
-}
 
-fn numbers_of(name: &str, key: &str, column: &ArrayRef) -> Result<Float64Array, OperatorError> {
-    let wrong = || OperatorError::pipeline(format!("`{name}`: `{key}` is {}, not a number", column.data_type()));
-    numbers(column)?.ok_or_else(wrong)
+    fn coordinate(&self, set: &IndexSet<Label>) -> f64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Label(label) => set.get_index_of(label).unwrap_or_default() as f64,
+        }
+    }
 }
 
 /// Columns of a batch, by the params that name them.
-struct Columns {
-    x: Column,
-    y: Column,
-    value: Option<Float64Array>,
-    ends: Option<[Float64Array; 2]>,
-    series: Option<Vec<Label>>,
-    facet: Option<Vec<Label>>,
-}
+struct Columns(BTreeMap<&'static str, Column>);
 
 impl Columns {
     fn of(params: &PlotParams, keys: &Keys, batch: &RecordBatch) -> Result<Self, OperatorError> {
-        let arrays = keys.values(batch)?;
-        let named = params.keys();
-        let find = |wanted: &str| {
-            let place = named.iter().position(|(name, _)| *name == wanted)?;
-            Some((named[place].1, &arrays[place]))
-        };
-        let number = |name: &str| find(name).map(|(key, array)| numbers_of(name, key, array)).transpose();
-        let text = |name: &str| find(name).map(|(_, array)| labels(array)).transpose();
-        let axis = |name: &str, numeric: bool| {
-            let (key, array) = find(name).ok_or_else(|| OperatorError::engine(format!("`{name}` is not bound")))?;
-            if numeric { numbers_of(name, key, array).map(Column::Numbers) } else { labels(array).map(Column::Labels) }
-        };
-        let x_is_number = find("x").is_some_and(|(_, array)| array.data_type().is_numeric());
-        let is_map = params.kind == Kind::Heatmap;
-        Ok(Self {
-            x: axis("x", x_is_number && matches!(params.kind, Kind::Lines | Kind::Scatter))?,
-            y: axis("y", !is_map)?,
-            value: number("value")?,
-            ends: number("low")?.zip(number("high")?).map(|(low, high)| [low, high]),
-            series: text("series")?,
-            facet: text("facet")?,
+        let mut columns = BTreeMap::new();
+        for ((name, key), array) in params.keys().into_iter().zip(keys.values(batch)?) {
+            let kind = array.data_type();
+            let is_number = match name {
+                // Bars and cells have a slot each, also those of numbers.
+                "x" => kind.is_numeric() && matches!(params.kind, Kind::Lines | Kind::Scatter),
+                "y" => params.kind != Kind::Heatmap,
+                name => matches!(name, "value" | "low" | "high"),
+            };
+            let column = if !is_number {
+                Column::Labels(labels(&array)?)
+            } else if let Some(numbers) = numbers(&array)? {
+                Column::Numbers(numbers)
+            } else {
+                return Err(OperatorError::pipeline(format!("`{name}`: `{key}` is {kind}, not a number")));
+            };
+            columns.insert(name, column);
+        }
+        Ok(Self(columns))
+    }
+
+    fn number(&self, name: &str, row: usize) -> Option<f64> {
+        if let Some(Column::Numbers(numbers)) = self.0.get(name) { finite(numbers, row) } else { None }
+    }
+
+    fn label(&self, name: &str, row: usize) -> Option<Label> {
+        if let Some(Column::Labels(labels)) = self.0.get(name) { Some(labels[row].clone()) } else { None }
+    }
+
+    /// Returns a row; `None` if one of its numbers is missing.
+    fn row(&self, row: usize) -> Option<Raw> {
+        let range = self.number("low", row).zip(self.number("high", row));
+        Some(Raw {
+            facet: self.label("facet", row),
+            series: self.label("series", row),
+            x: self.place("x", row)?,
+            y: self.place("y", row)?,
+            value: if self.0.contains_key("value") { self.number("value", row)? } else { 0.0 },
+            range: range.map(|(low, high)| [low.min(high), low.max(high)]),
         })
     }
 
-    fn row(&self, row: usize) -> Raw {
-        let range = self.ends.as_ref().and_then(|[low, high]| Some([finite(low, row)?, finite(high, row)?]));
-        Raw {
-            facet: self.facet.as_ref().map(|labels| labels[row].clone()),
-            series: self.series.as_ref().map(|labels| labels[row].clone()),
-            x: self.x.place(row),
-            y: self.y.place(row),
-            value: self.value.as_ref().map_or(Some(0.0), |numbers| finite(numbers, row)),
-            range: range.map(|[low, high]| [low.min(high), low.max(high)]),
+    fn place(&self, name: &str, row: usize) -> Option<Place> {
+        match self.label(name, row) {
+            Some(label) => Some(Place::Label(label)),
+            None => self.number(name, row).map(Place::Number),
         }
     }
-}
 
-impl Raw {
-    fn is_drawn(&self) -> bool {
-        let lacks = |place: &Place| matches!(place, Place::Number(None));
-        !lacks(&self.x) && !lacks(&self.y) && self.value.is_some()
+    fn values(&self, name: &str, set: &IndexSet<Label>) -> Values {
+        if let Some(Column::Labels(_)) = self.0.get(name) { Values::Texts(texts(set)) } else { Values::Numbers }
     }
 }
 
 /// Binds the params to the columns, and checks their types, also without rows.
 fn bound(params: &PlotParams, schema: &SchemaRef) -> Result<(Keys, Columns), OperatorError> {
-    let keys = params.keys();
-    let bound = keys.iter().map(|(name, key)| Keys::new(schema, name, &[key]).map(drop));
-    bound.collect::<Result<(), _>>()?;
-    let names: Vec<&str> = keys.iter().map(|(_, key)| *key).collect();
-    let keys = Keys::new(schema, "x", &names)?;
+    let mut keys = Vec::new();
+    for (name, key) in params.keys() {
+        // Each alone too, so that an error names its param.
+        Keys::new(schema, name, &[key])?;
+        keys.push(key);
+    }
+    let keys = Keys::new(schema, "x", &keys)?;
     let empty = Columns::of(params, &keys, &RecordBatch::new_empty(Arc::clone(schema)))?;
     Ok((keys, empty))
 }
@@ -176,10 +183,10 @@ impl Data {
             context.check_cancelled()?;
             let batch = batch?;
             let columns = Columns::of(params, &keys, &batch)?;
-            let (drawn, others): (Vec<Raw>, Vec<Raw>) =
-                (0..batch.num_rows()).map(|row| columns.row(row)).partition(Raw::is_drawn);
-            undrawn += others.len() as u64;
-            raw.extend(drawn);
+            let drawn = raw.len();
+            raw.extend((0..batch.num_rows()).filter_map(|row| columns.row(row)));
+            undrawn += (batch.num_rows() - (raw.len() - drawn)) as u64;
+            // After each batch, so that a large table fails before it fills the memory.
             limit("", "rows", raw.len(), POINTS, "average them with `sql`, or draw some of them with `sample`")?;
         }
         let data = Self::placed(raw, &empty, undrawn)?;
@@ -188,50 +195,54 @@ impl Data {
     }
 
     fn placed(raw: Vec<Raw>, columns: &Columns, undrawn: u64) -> Result<Self, OperatorError> {
-        let label = |place: &Place| match place {
-            Place::Label(label) => Some(label.clone()),
-            Place::Number(_) => None,
-        };
-        let facets = ordered(raw.iter().filter_map(|raw| raw.facet.clone()));
-        let series = ordered(raw.iter().filter_map(|raw| raw.series.clone()));
-        let (x, y) =
-            (ordered(raw.iter().filter_map(|raw| label(&raw.x))), ordered(raw.iter().filter_map(|raw| label(&raw.y))));
+        let [mut facets, mut series, mut x, mut y] = std::array::from_fn(|_| IndexSet::new());
+        for row in &raw {
+            facets.extend(row.facet.clone());
+            series.extend(row.series.clone());
+            x.extend(row.x.label().cloned());
+            y.extend(row.y.label().cloned());
+        }
+        for set in [&mut facets, &mut series, &mut x, &mut y] {
+            // Numbers in their order, texts in that of the rows: the sort is stable.
+            set.sort_by(|one: &Label, other| one.order().cmp(&other.order()));
+        }
         limit("facet", "panels", facets.len(), FACETS, "draw fewer with `filter`, or another column")?;
         limit("series", "colours", series.len(), SERIES, "draw fewer with `filter`, or make it the `facet`")?;
         limit("x", "texts on the axis", x.len(), CATEGORIES, "draw fewer with `filter`, or numbers")?;
         limit("y", "texts on the axis", y.len(), CATEGORIES, "draw fewer with `filter`, or numbers")?;
-        let place = |set: &IndexSet<Label>, label: Option<&Label>| label.and_then(|label| set.get_index_of(label));
-        let coordinate = |set: &IndexSet<Label>, found: &Place| match found {
-            Place::Number(number) => number.unwrap_or_default(),
-            Place::Label(label) => set.get_index_of(label).unwrap_or_default() as f64,
-        };
-        let point = |raw: &Raw| Point {
-            facet: place(&facets, raw.facet.as_ref()).unwrap_or_default(),
-            series: place(&series, raw.series.as_ref()).unwrap_or_default(),
-            x: coordinate(&x, &raw.x),
-            y: coordinate(&y, &raw.y),
-            range: raw.range,
-            value: raw.value.unwrap_or_default(),
-        };
-        let points = raw.iter().map(point).collect();
-        let values = |column: &Column, set: &IndexSet<Label>| match column {
-            Column::Numbers(_) => Values::Numbers,
-            Column::Labels(_) => Values::Texts(texts(set)),
-        };
-        let one = |set: &IndexSet<Label>| if set.is_empty() { vec![String::new()] } else { texts(set) };
-        let (facets, series) = (one(&facets), one(&series));
-        Ok(Self { facets, series, x: values(&columns.x, &x), y: values(&columns.y, &y), points, undrawn })
+        let mut points = Vec::with_capacity(raw.len());
+        for row in &raw {
+            points.push(Point {
+                facet: row.facet.as_ref().and_then(|label| facets.get_index_of(label)).unwrap_or_default(),
+                series: row.series.as_ref().and_then(|label| series.get_index_of(label)).unwrap_or_default(),
+                x: row.x.coordinate(&x),
+                y: row.y.coordinate(&y),
+                range: row.range,
+                value: row.value,
+            });
+        }
+        // Without facets or series, there is one with an empty name.
+        for set in [&mut facets, &mut series] {
+            if set.is_empty() {
+                set.insert(Label::of_text(""));
+            }
+        }
+        let (x, y) = (columns.values("x", &x), columns.values("y", &y));
+        Ok(Self { facets: texts(&facets), series: texts(&series), x, y, points, undrawn })
     }
 
     /// Fails if two rows would be one bar, one cell, or one point of a line.
     fn require_single_marks(&self, params: &PlotParams) -> Result<(), OperatorError> {
+        if params.kind == Kind::Scatter {
+            return Ok(());
+        }
         let mut seen = BTreeSet::new();
         let is_map = params.kind == Kind::Heatmap;
-        let mark = |point: &Point| {
+        let twice = self.points.iter().find(|point| {
             let y = if is_map { point.y.to_bits() } else { 0 };
-            (point.facet, point.series, (point.x + 0.0).to_bits(), y)
-        };
-        let twice = self.points.iter().filter(|_| params.kind != Kind::Scatter).find(|point| !seen.insert(mark(point)));
+            // The sum makes a minus zero a zero.
+            !seen.insert((point.facet, point.series, (point.x + 0.0).to_bits(), y))
+        });
         let Some(point) = twice else { return Ok(()) };
         let named = [
             Some(format!("`{}` is {}", params.x, self.x.text(point.x))),
@@ -247,13 +258,22 @@ impl Data {
 
     /// What the plot leaves out.
     pub(super) fn notes(&self) -> Vec<String> {
-        let undrawn = self.undrawn;
-        let note = || format!("{undrawn} rows are not drawn: a number is null, NaN or infinite.");
-        (undrawn > 0).then(note).into_iter().collect()
+        match self.undrawn {
+            0 => Vec::new(),
+            rows => vec![format!("{rows} rows are not drawn: a number is null, NaN or infinite.")],
+        }
     }
 }
 
 impl Values {
+    /// Number of slots on the axis.
+    pub(super) fn slots(&self) -> f64 {
+        match self {
+            Self::Texts(texts) => texts.len().max(1) as f64,
+            Self::Numbers => 1.0,
+        }
+    }
+
     /// Returns the value of a coordinate.
     pub(super) fn text(&self, coordinate: f64) -> String {
         match self {
@@ -261,13 +281,6 @@ impl Values {
             Self::Texts(texts) => texts.get(coordinate as usize).cloned().unwrap_or_default(),
         }
     }
-}
-
-/// Numbers in their order, texts in that of the rows.
-fn ordered(labels: impl Iterator<Item = Label>) -> IndexSet<Label> {
-    let mut set: IndexSet<Label> = labels.collect();
-    set.sort_by(|one, other| one.order().cmp(&other.order()));
-    set
 }
 
 fn texts(set: &IndexSet<Label>) -> Vec<String> {

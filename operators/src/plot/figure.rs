@@ -17,6 +17,7 @@ const TURN: f64 = -35.0;
 /// Draws the rows.
 pub(super) fn draw(params: &PlotParams, data: &Data) -> String {
     let mut canvas = Canvas::default();
+    // Two or four panels stand in pairs, so that none is left alone in a row.
     let columns = match data.facets.len() {
         1 => 1,
         2 | 4 => 2,
@@ -28,6 +29,7 @@ pub(super) fn draw(params: &PlotParams, data: &Data) -> String {
         canvas.text(EDGE, top + LINE, "kh", &shorten(&params.title, (width / 9.0) as usize));
         top += LINE * 1.8;
     }
+    // Axes without points would show numbers that nobody has measured.
     if data.points.is_empty() {
         canvas.text(width / 2.0, top + 100.0, "ks km", "No rows to draw");
         return canvas.finish(width, top + 200.0, &params.title);
@@ -81,12 +83,20 @@ impl Axis {
 
     /// Returns the labels with their places.
     fn labels(&self) -> Vec<(f64, String)> {
+        let mut labels = Vec::new();
         match self {
-            Self::Numbers(scale) => scale.ticks.iter().map(|tick| (scale.place(*tick), scale.label(*tick))).collect(),
+            Self::Numbers(scale) => {
+                for tick in &scale.ticks {
+                    labels.push((scale.place(*tick), scale.label(*tick)));
+                }
+            }
             Self::Texts(texts) => {
-                texts.iter().enumerate().map(|(place, text)| (self.place(place as f64), text.clone())).collect()
+                for (index, text) in texts.iter().enumerate() {
+                    labels.push((self.place(index as f64), text.clone()));
+                }
             }
         }
+        labels
     }
 
     fn widest(&self) -> f64 {
@@ -96,12 +106,18 @@ impl Axis {
 
 impl Axes {
     fn of(params: &PlotParams, data: &Data) -> Self {
-        let ends =
-            |point: &Point| point.range.map_or([point.y; 2], |[low, high]| [low.min(point.y), high.max(point.y)]);
-        let zero = (params.kind == Kind::Bars).then_some(0.0);
+        let mut covered = Vec::new();
+        for point in &data.points {
+            covered.push(point.y);
+            covered.extend(point.range.into_iter().flatten());
+        }
+        // Bars begin at 0.
+        if params.kind == Kind::Bars {
+            covered.push(0.0);
+        }
         Self {
             x: Axis::of(&data.x, data.points.iter().map(|point| point.x), 7),
-            y: Axis::of(&data.y, data.points.iter().flat_map(ends).chain(zero), 5),
+            y: Axis::of(&data.y, covered.into_iter(), 5),
         }
     }
 
@@ -111,7 +127,10 @@ impl Axes {
         // The last number of the axis is wider than the edge.
         let over = if matches!(self.x, Axis::Numbers(_)) { (self.x.widest() / 2.0 - EDGE).max(0.0) } else { 0.0 };
         let width = (area.width - over - gap * (columns - 1) as f64) / columns as f64 - left;
-        let turned = self.is_turned(width);
+        let turned = match &self.x {
+            Axis::Texts(texts) => self.x.widest() + 6.0 > width / texts.len().max(1) as f64,
+            Axis::Numbers(_) => false,
+        };
         let below = if turned { self.x.widest() * 0.58 + 14.0 } else { LINE + 4.0 };
         let titled = if params.facet.is_some() { LINE * 1.2 } else { 0.0 };
         let height = match (&self.y, columns) {
@@ -136,11 +155,6 @@ impl Axes {
         top
     }
 
-    fn is_turned(&self, width: f64) -> bool {
-        let Axis::Texts(texts) = &self.x else { return false };
-        self.x.widest() + 6.0 > width / texts.len().max(1) as f64
-    }
-
     fn panel(&self, canvas: &mut Canvas, params: &PlotParams, data: &Data, panel: Area, facet: usize) {
         for (place, label) in self.y.labels() {
             let y = self.y_at(panel, place);
@@ -158,9 +172,13 @@ impl Axes {
             canvas.line([panel.left, zero], [panel.right(), zero], "ka");
         }
         let points: Vec<&Point> = data.points.iter().filter(|point| point.facet == facet).collect();
-        let at =
-            |point: &Point| [panel.left + panel.width * self.x.place(point.x), self.y_at(panel, self.y.place(point.y))];
-        let frame = marks::Frame { panel, at: &at, y: &|value| self.y_at(panel, self.y.place(value)), data, params };
+        let frame = marks::Frame {
+            panel,
+            at: &|point| [panel.left + panel.width * self.x.place(point.x), self.y_at(panel, self.y.place(point.y))],
+            y: &|value| self.y_at(panel, self.y.place(value)),
+            data,
+            params,
+        };
         match params.kind {
             Kind::Heatmap => heatmap::cells(canvas, &frame, &points),
             Kind::Bars => marks::bars(canvas, &frame, &points),

@@ -2,7 +2,7 @@
 
 use super::canvas::{Area, Canvas, LINE, text_width};
 use super::colour::Colours;
-use super::data::{Data, Point, Values};
+use super::data::{Data, Point};
 use super::marks::Frame;
 use super::params::PlotParams;
 use crate::shared::html::plot::shorten;
@@ -37,18 +37,11 @@ pub(super) fn legend(canvas: &mut Canvas, params: &PlotParams, data: &Data, area
     y + LINE * 0.8
 }
 
-fn count(values: &Values) -> f64 {
-    match values {
-        Values::Texts(texts) => texts.len().max(1) as f64,
-        Values::Numbers => 1.0,
-    }
-}
-
 /// Draws a cell for each point, with its number if it has room.
 pub(super) fn cells(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
     let (data, panel) = (frame.data, frame.panel);
     let colours = colours(data);
-    let (width, height) = (panel.width / count(&data.x), panel.height / count(&data.y));
+    let (width, height) = (panel.width / data.x.slots(), panel.height / data.y.slots());
     for point in points {
         let [x, y] = (frame.at)(point);
         let (colour, is_dark) = colours.of(point.value);
@@ -57,6 +50,7 @@ pub(super) fn cells(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
             Area { left: x - width / 2.0 + 0.5, top: y - height / 2.0 + 0.5, width: width - 1.0, height: height - 1.0 };
         let tooltip = format!("{}, {}: {shown}", data.x.text(point.x), data.y.text(point.y));
         canvas.rect(area, &format!(r#"fill="{colour}""#), &tooltip);
+        // Without room, the tooltip has the number.
         if text_width(&shown) + 4.0 < width && height > 14.0 {
             let class = if is_dark { "km light" } else { "km dark" };
             canvas.text(x, y + 4.0, class, &shown);

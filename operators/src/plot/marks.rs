@@ -25,10 +25,14 @@ pub(super) struct Frame<'a> {
 impl Frame<'_> {
     /// The tooltip of a point.
     pub(super) fn tooltip(&self, point: &Point) -> String {
-        let series = self.params.series.as_ref().map(|_| format!("{}, ", self.data.series[point.series]));
-        let range = point.range.map(|[low, high]| format!(" ({} – {})", number(low), number(high)));
-        let (x, y) = (self.data.x.text(point.x), number(point.y));
-        format!("{}{x}: {y}{}", series.unwrap_or_default(), range.unwrap_or_default())
+        let mut text = format!("{}: {}", self.data.x.text(point.x), number(point.y));
+        if self.params.series.is_some() {
+            text = format!("{}, {text}", self.data.series[point.series]);
+        }
+        if let Some([low, high]) = point.range {
+            text += &format!(" ({} – {})", number(low), number(high));
+        }
+        text
     }
 
     fn whisker(&self, canvas: &mut Canvas, x: f64, point: &Point) {
@@ -69,12 +73,8 @@ pub(super) fn legend(canvas: &mut Canvas, params: &PlotParams, data: &Data, area
 
 /// Draws a bar for each point, those of one place side by side.
 pub(super) fn bars(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
-    let places = match &frame.data.x {
-        super::data::Values::Texts(texts) => texts.len(),
-        super::data::Values::Numbers => 1,
-    };
     let series = frame.data.series.len() as f64;
-    let width = (frame.panel.width / places.max(1) as f64 * 0.8 / series).min(48.0);
+    let width = (frame.panel.width / frame.data.x.slots() * 0.8 / series).min(48.0);
     for point in points {
         let [middle, y] = (frame.at)(point);
         let left = middle + (point.series as f64 - series / 2.0) * width;
@@ -92,18 +92,21 @@ pub(super) fn bars(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
 
 /// Draws a line for each series, with the intervals as a band.
 pub(super) fn lines(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
-    let by_series = |series: usize| {
-        let mut own: Vec<&Point> = points.iter().copied().filter(|point| point.series == series).collect();
+    let mut all: Vec<Vec<&Point>> = vec![Vec::new(); frame.data.series.len()];
+    for point in points {
+        all[point.series].push(point);
+    }
+    // The bands first, so that none covers a line.
+    for own in &mut all {
         own.sort_by(|one, other| one.x.total_cmp(&other.x));
-        own
-    };
-    let all: Vec<Vec<&Point>> = (0..frame.data.series.len()).map(by_series).collect();
-    for own in &all {
         band(canvas, frame, own);
     }
     for (series, own) in all.iter().enumerate() {
-        let steps: Vec<String> =
-            own.iter().map(|point| (frame.at)(point)).map(|[x, y]| format!("{x:.1} {y:.1}")).collect();
+        let mut steps = Vec::with_capacity(own.len());
+        for point in own {
+            let [x, y] = (frame.at)(point);
+            steps.push(format!("{x:.1} {y:.1}"));
+        }
         if steps.len() > 1 {
             canvas.path(&format!("M{}", steps.join("L")), &line_paint(series), "");
         }
@@ -123,14 +126,15 @@ fn line_paint(series: usize) -> String {
 fn band(canvas: &mut Canvas, frame: &Frame, own: &[&Point]) {
     // A point without an interval ends the band.
     for part in own.split(|point| point.range.is_none()) {
-        let edge = |end: usize| {
-            let place = move |point: &&Point| {
-                let y = point.range.map_or(point.y, |range| range[end]);
-                format!("{:.1} {:.1}", (frame.at)(point)[0], (frame.y)(y))
-            };
-            part.iter().map(place)
-        };
-        let steps: Vec<String> = edge(0).chain(edge(1).rev()).collect();
+        // Along the lower ends, and back along the upper ones.
+        let (mut steps, mut back) = (Vec::new(), Vec::new());
+        for point in part {
+            let [low, high] = point.range.unwrap_or([point.y; 2]);
+            let x = (frame.at)(point)[0];
+            steps.push(format!("{x:.1} {:.1}", (frame.y)(low)));
+            back.push(format!("{x:.1} {:.1}", (frame.y)(high)));
+        }
+        steps.extend(back.into_iter().rev());
         match part {
             [] => {}
             [alone] => frame.whisker(canvas, (frame.at)(alone)[0], alone),

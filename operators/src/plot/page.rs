@@ -1,6 +1,6 @@
 //! The page: the picture and its numbers.
 
-use super::data::{Data, Point};
+use super::data::Data;
 use super::params::{Kind, PlotParams, unquoted};
 use crate::shared::html;
 use crate::shared::html::list;
@@ -21,8 +21,7 @@ pub(super) fn render(params: &PlotParams, data: &Data, svg: &str) -> String {
 }
 
 fn table(params: &PlotParams, data: &Data) -> Table {
-    let is_map = params.kind == Kind::Heatmap;
-    let columns = [
+    let titles = [
         params.facet.as_deref(),
         params.series.as_deref(),
         Some(params.x_title()),
@@ -31,21 +30,24 @@ fn table(params: &PlotParams, data: &Data) -> Table {
         params.high.as_deref(),
         params.value.as_deref(),
     ];
-    let header: Vec<&str> = columns.into_iter().flatten().map(unquoted).collect();
+    let header: Vec<&str> = titles.into_iter().flatten().map(unquoted).collect();
     let mut table = Table::new("Numbers", &header);
-    let end = |point: &Point, end: usize| point.range.map_or(NOTHING.to_owned(), |range| number(range[end]));
     for point in data.points.iter().take(ROWS) {
-        let y = if is_map { data.y.text(point.y) } else { number(point.y) };
+        let [low, high] = match point.range {
+            Some(ends) => ends.map(number),
+            None => [NOTHING, NOTHING].map(str::to_owned),
+        };
         let cells = [
-            params.facet.as_ref().map(|_| data.facets[point.facet].clone()),
-            params.series.as_ref().map(|_| data.series[point.series].clone()),
-            Some(data.x.text(point.x)),
-            Some(y),
-            params.low.as_ref().map(|_| end(point, 0)),
-            params.high.as_ref().map(|_| end(point, 1)),
-            params.value.as_ref().map(|_| number(point.value)),
+            data.facets[point.facet].clone(),
+            data.series[point.series].clone(),
+            data.x.text(point.x),
+            if params.kind == Kind::Heatmap { data.y.text(point.y) } else { number(point.y) },
+            low,
+            high,
+            number(point.value),
         ];
-        table.row(cells.into_iter().flatten());
+        // Only what the params name has a column.
+        table.row(titles.iter().zip(cells).filter(|(title, _)| title.is_some()).map(|(_, cell)| cell));
     }
     table
 }

@@ -61,16 +61,13 @@ pub(crate) struct PlotParams {
 impl PlotParams {
     /// The params that name columns, with their names.
     pub(super) fn keys(&self) -> Vec<(&'static str, &str)> {
-        let given = [
-            ("x", Some(&self.x)),
-            ("y", Some(&self.y)),
-            ("series", self.series.as_ref()),
-            ("low", self.low.as_ref()),
-            ("high", self.high.as_ref()),
-            ("value", self.value.as_ref()),
-            ("facet", self.facet.as_ref()),
-        ];
-        given.into_iter().filter_map(|(name, key)| Some((name, key?.as_str()))).collect()
+        let mut keys = vec![("x", self.x.as_str()), ("y", self.y.as_str())];
+        keys.extend(self.series.iter().map(|key| ("series", key.as_str())));
+        keys.extend(self.low.iter().map(|key| ("low", key.as_str())));
+        keys.extend(self.high.iter().map(|key| ("high", key.as_str())));
+        keys.extend(self.value.iter().map(|key| ("value", key.as_str())));
+        keys.extend(self.facet.iter().map(|key| ("facet", key.as_str())));
+        keys
     }
 
     pub(super) fn issues(&self) -> Vec<ParamIssue> {
@@ -82,9 +79,11 @@ impl PlotParams {
         if !is_map && self.value.is_some() {
             issues.push(ParamIssue::new("value", "belongs to `kind: heatmap`").with_help("name the number in `y`"));
         }
-        let others = [("series", &self.series), ("low", &self.low), ("high", &self.high)];
-        for (name, _) in others.into_iter().filter(|(_, key)| is_map && key.is_some()) {
-            issues.push(ParamIssue::new(name, "a heat map has no place for it").with_help("remove it, or use `facet`"));
+        for (name, key) in [("series", &self.series), ("low", &self.low), ("high", &self.high)] {
+            if is_map && key.is_some() {
+                let issue = ParamIssue::new(name, "a heat map has no place for it");
+                issues.push(issue.with_help("remove it, or use `facet`"));
+            }
         }
         match (&self.low, &self.high) {
             (Some(_), None) => issues.push(ParamIssue::new("low", "an interval has two ends: name `high` too")),
@@ -110,5 +109,9 @@ impl PlotParams {
 
 /// Returns a key as a heading: `"group"` without its quotation marks.
 pub(super) fn unquoted(key: &str) -> &str {
-    key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).filter(|name| !name.contains('"')).unwrap_or(key)
+    match key.strip_prefix('"').and_then(|key| key.strip_suffix('"')) {
+        // An expression such as `"a" || "b"` stays as it is.
+        Some(name) if !name.contains('"') => name,
+        _ => key,
+    }
 }

@@ -161,24 +161,23 @@ fn check_paths(paths: &Paths) -> Vec<ParamIssue> {
     if list.is_empty() {
         return vec![ParamIssue::new("path", "expected at least one path")];
     }
-    let place = |number: usize| match paths {
-        Paths::One(_) => "path".to_owned(),
-        Paths::Many(_) => format!("path.{number}"),
-    };
-    let issue =
-        |(number, path): (usize, &String)| check_location(path).map(|message| ParamIssue::new(place(number), message));
-    list.iter().enumerate().filter_map(issue).collect()
-}
-
-fn check_location(path: &str) -> Option<String> {
-    match location::scheme(path) {
-        _ if path.is_empty() => Some("the path is empty".to_owned()),
-        Some("hf") => HubFile::parse(path).err(),
-        Some(scheme) if !SCHEMES.contains(&scheme) => {
-            Some(format!("`{scheme}://` is not one of {}", SCHEMES.join("://, ") + "://"))
-        }
-        _ => None,
+    let mut issues = Vec::new();
+    for (index, path) in list.iter().enumerate() {
+        let message = match location::scheme(path) {
+            _ if path.is_empty() => Some("the path is empty".to_owned()),
+            Some("hf") => HubFile::parse(path).err(),
+            Some(scheme) if !SCHEMES.contains(&scheme) => {
+                Some(format!("`{scheme}://` is not one of {}", SCHEMES.join("://, ") + "://"))
+            }
+            _ => None,
+        };
+        let place = match paths {
+            Paths::One(_) => "path".to_owned(),
+            Paths::Many(_) => format!("path.{index}"),
+        };
+        issues.extend(message.map(|message| ParamIssue::new(place, message)));
     }
+    issues
 }
 
 fn check_layout(params: &ReadParams) -> Option<ParamIssue> {
@@ -194,41 +193,36 @@ fn check_layout(params: &ReadParams) -> Option<ParamIssue> {
 
 /// Checks the params that `layout: files` has of its own, and those that it has no use for.
 fn check_files(params: &ReadParams) -> Option<ParamIssue> {
-    let issue = |path: &str, message: &str, help: &str| Some(ParamIssue::new(path, message).with_help(help));
-    match (params.layout, params.max_bytes) {
-        (Some(Layout::Files), Some(0)) => Some(ParamIssue::new("max_bytes", "must be at least 1")),
+    let (path, message, help) = match (params.layout, params.max_bytes) {
+        (Some(Layout::Files), Some(0)) => return Some(ParamIssue::new("max_bytes", "must be at least 1")),
         (Some(Layout::Files), _) if params.format != Format::Auto => {
-            issue("format", "the type of a document follows from its name and content", "leave out `format`")
+            ("format", "the type of a document follows from its name and content", "leave out `format`")
         }
         (Some(Layout::Files), _) if !params.columns.is_empty() => {
-            issue("columns", "documents of `layout: files` have no fields", "leave out `columns`; add them with `sql`")
+            ("columns", "documents of `layout: files` have no fields", "leave out `columns`; add them with `sql`")
         }
-        (Some(Layout::Files), _) | (_, None) => None,
-        (_, Some(_)) => issue("max_bytes", "is for `layout: files` only", "leave it out, or add `layout: files`"),
-    }
+        (Some(Layout::Files), _) | (_, None) => return None,
+        (_, Some(_)) => ("max_bytes", "is for `layout: files` only", "leave it out, or add `layout: files`"),
+    };
+    Some(ParamIssue::new(path, message).with_help(help))
 }
 
 fn check_delimiter(params: &ReadParams) -> Option<ParamIssue> {
     let sign = params.delimiter?;
-    let issue = |message: String, help: &str| Some(ParamIssue::new("delimiter", message).with_help(help));
     if !sign.is_ascii() || matches!(sign, '"' | '\n' | '\r') {
-        return issue(
-            format!("`{}` cannot separate cells", sign.escape_default()),
-            "write one ASCII character: `\";\"`",
-        );
+        let issue = ParamIssue::new("delimiter", format!("`{}` cannot separate cells", sign.escape_default()));
+        return Some(issue.with_help("write one ASCII character: `\";\"`"));
     }
-    if params.layout == Some(Layout::Files) || !matches!(params.format, Format::Auto | Format::Csv) {
-        return issue("is for CSV files only".to_owned(), "leave it out, or write `format: csv`");
+    let mut message = "is for CSV files only";
+    if params.layout != Some(Layout::Files) && matches!(params.format, Format::Auto | Format::Csv) {
+        // A folder or a data set of the Hub has no format in its name.
+        let mut formats = params.path.list().into_iter().map(|path| params.format.or_of_name(&path));
+        if formats.any(|format| format.is_none_or(|format| format == Format::Csv)) {
+            return None;
+        }
+        message = "is for CSV files only, and no path names one";
     }
-    // A folder or a data set of the Hub has no format in its name.
-    let is_csv = |path: &String| params.format.or_of_name(path).is_none_or(|format| format == Format::Csv);
-    if !params.path.list().iter().any(is_csv) {
-        return issue(
-            "is for CSV files only, and no path names one".to_owned(),
-            "leave it out, or write `format: csv`",
-        );
-    }
-    None
+    Some(ParamIssue::new("delimiter", message).with_help("leave it out, or write `format: csv`"))
 }
 
 fn check_split(params: &ReadParams) -> Vec<ParamIssue> {
@@ -243,8 +237,8 @@ fn check_split(params: &ReadParams) -> Vec<ParamIssue> {
     let lists = lists.map(|field| format!("`{}`", field.name())).collect::<Vec<_>>().join(", ");
     match split {
         Split::All(separator) if separator.is_empty() => {
-            issues
-                .push(ParamIssue::new("split", "the separator is empty").with_help("write for example `split: \"|\"`"));
+            let issue = ParamIssue::new("split", "the separator is empty");
+            issues.push(issue.with_help("write for example `split: \"|\"`"));
         }
         Split::All(_) if lists.is_empty() => {
             let message = format!("{} rows have no column that is a list of texts", RecordKind::from(params.kind));
@@ -256,8 +250,8 @@ fn check_split(params: &ReadParams) -> Vec<ParamIssue> {
                 let path = format!("split.{column}");
                 let known = schema.field_with_name(column).ok();
                 if separator.is_empty() {
-                    issues
-                        .push(ParamIssue::new(&path, "the separator is empty").with_help("write for example `\"|\"`"));
+                    let issue = ParamIssue::new(&path, "the separator is empty");
+                    issues.push(issue.with_help("write for example `\"|\"`"));
                 }
                 if params.kind == RowKind::Table && !params.columns.contains_key(column) {
                     let help = format!("write `columns: {{{column}: FIELD}}`, with the other columns that are read");
@@ -285,17 +279,15 @@ fn check_columns(params: &ReadParams) -> Vec<ParamIssue> {
         }
         if params.kind != RowKind::Table && params.layout.is_none() && !is_of_kind {
             let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            let near = closest(name, names.iter().copied())
-                .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let other = if names.contains(&"metadata") {
-                format!("; fields without a column are kept in `metadata`: `metadata->>'{origin}'` in SQL")
-            } else {
-                String::new()
-            };
+            let mut help = format!("they have: {}", names.join(", "));
+            if let Some(near) = closest(name, names.iter().copied()) {
+                help = format!("did you mean `{near}`? {help}");
+            }
+            if names.contains(&"metadata") {
+                help += &format!("; fields without a column are kept in `metadata`: `metadata->>'{origin}'` in SQL");
+            }
             let message = format!("{} rows have no column `{name}`", RecordKind::from(params.kind));
-            issues.push(
-                ParamIssue::new(&path, message).with_help(format!("{near}they have: {}{other}", names.join(", "))),
-            );
+            issues.push(ParamIssue::new(&path, message).with_help(help));
         }
         if let Err(message) = Origin::parse(origin) {
             issues.push(ParamIssue::new(path, message));

@@ -43,14 +43,32 @@ impl Responses {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let mut all = Self::default();
-        let tables: Vec<&RowsInput> = inputs.many(TRAJECTORIES).iter().filter_map(table).collect();
-        require_names(params, tables.len())?;
+        let mut tables = Vec::new();
+        for input in inputs.many(TRAJECTORIES) {
+            if let InputArtifact::Rows(rows) = input {
+                tables.push(rows);
+            }
+        }
+        let (names, inputs) = (params.checkpoints.len(), tables.len());
+        if names != 0 && names != inputs {
+            let message = format!("`checkpoints` names {names} inputs, but {inputs} are connected to `{TRAJECTORIES}`");
+            return Err(OperatorError::pipeline(message).with_help("write one entry for each input, in their order"));
+        }
         let whole = tables.iter().map(|table| table.rows).sum();
-        for (place, table) in tables.into_iter().enumerate() {
-            let mut keys = Keys::new(params, place, table)?;
+        for (index, table) in tables.into_iter().enumerate() {
+            let mut keys = Keys::new(params, index, table)?;
             for batch in table.batches() {
                 context.check_cancelled()?;
-                all.add(&batch?, &mut keys, params, lexicon)?;
+                let batch = batch?;
+                let (names, datasets) = (keys.checkpoint.values(&batch)?, keys.dataset.values(&batch)?);
+                let steps = keys.step.values(&batch)?;
+                let rows = from_batch::<Trajectory>(&batch)?.into_par_iter();
+                let responses: Vec<Response> = rows.map(|row| Response::of(row, lexicon, params.score)).collect();
+                for (((response, name), step), dataset) in responses.into_iter().zip(names).zip(steps).zip(datasets) {
+                    let checkpoint = all.checkpoint(name, number(&step)?)?;
+                    let dataset = all.datasets.insert_full(dataset).0;
+                    all.rows.push(Row { checkpoint, dataset, response });
+                }
                 context.progress().set(all.rows.len() as u64, whole, "trajectories");
             }
         }
@@ -58,68 +76,33 @@ impl Responses {
         Ok(all)
     }
 
-    fn add(
-        &mut self,
-        batch: &RecordBatch,
-        keys: &mut Keys,
-        params: &ReflectionParams,
-        lexicon: &Lexicon,
-    ) -> Result<(), OperatorError> {
-        let (names, datasets) = (keys.checkpoint.values(batch)?, keys.dataset.values(batch)?);
-        let steps = keys.step.values(batch)?;
-        let measure = |row: Trajectory| Response::of(row, lexicon, params.score);
-        let responses: Vec<Response> = from_batch::<Trajectory>(batch)?.into_par_iter().map(measure).collect();
-        for (((response, name), step), dataset) in responses.into_iter().zip(names).zip(steps).zip(datasets) {
-            let checkpoint = self.checkpoint(name, number(&step)?)?;
-            let dataset = self.datasets.insert_full(dataset).0;
-            self.rows.push(Row { checkpoint, dataset, response });
-        }
-        Ok(())
-    }
-
     /// Returns the place of a checkpoint; an error if it has two steps.
     fn checkpoint(&mut self, name: String, step: Option<f64>) -> Result<usize, OperatorError> {
-        let (place, known) = match self.checkpoints.get_full(&name) {
-            Some((place, _, known)) => (place, *known),
+        let known = match self.checkpoints.get_full(&name) {
+            Some((index, _, known)) if *known == step => return Ok(index),
+            Some((.., known)) => *known,
             None => return Ok(self.checkpoints.insert_full(name, step).0),
         };
-        if known == step {
-            return Ok(place);
-        }
-        let shown = |step: Option<f64>| step.map_or("null".to_owned(), |step| step.to_string());
-        let message = format!("the checkpoint `{name}` has the steps {} and {}", shown(known), shown(step));
+        let [known, step] = [known, step].map(step_text);
+        let message = format!("the checkpoint `{name}` has the steps {known} and {step}");
         Err(OperatorError::pipeline(message).with_help("name a column in `by` that tells them apart"))
     }
 
     fn sort_by_step(&mut self) {
+        // One checkpoint without a step leaves all in the order of their rows.
         let Some(steps) = self.checkpoints.values().copied().collect::<Option<Vec<f64>>>() else { return };
         let mut order: Vec<usize> = (0..steps.len()).collect();
         order.sort_by(|a, b| steps[*a].total_cmp(&steps[*b]));
-        let mut place = vec![0; order.len()];
+        let mut indices = vec![0; order.len()];
         for (new, old) in order.iter().enumerate() {
-            place[*old] = new;
+            indices[*old] = new;
         }
         for row in &mut self.rows {
-            row.checkpoint = place[row.checkpoint];
+            row.checkpoint = indices[row.checkpoint];
         }
+        // Stable as the sort above: checkpoints with the same step keep their order in both.
         self.checkpoints.sort_by(|_, a, _, b| a.unwrap_or_default().total_cmp(&b.unwrap_or_default()));
     }
-}
-
-fn table(input: &InputArtifact) -> Option<&RowsInput> {
-    match input {
-        InputArtifact::Rows(rows) => Some(rows),
-        InputArtifact::Tree(_) => None,
-    }
-}
-
-fn require_names(params: &ReflectionParams, inputs: usize) -> Result<(), OperatorError> {
-    let names = params.checkpoints.len();
-    if names == 0 || names == inputs {
-        return Ok(());
-    }
-    let message = format!("`checkpoints` names {names} inputs, but {inputs} are connected to `{TRAJECTORIES}`");
-    Err(OperatorError::pipeline(message).with_help("write one entry for each input, in their order"))
 }
 
 /// Reads a step, as [`Values`] writes it.
@@ -127,8 +110,15 @@ fn number(text: &str) -> Result<Option<f64>, OperatorError> {
     if text == "null" {
         return Ok(None);
     }
-    let wrong = || OperatorError::pipeline(format!("`step`: `{text}` is not a number"));
-    text.parse().ok().filter(|step: &f64| step.is_finite()).map(Some).ok_or_else(wrong)
+    match text.parse::<f64>() {
+        Ok(step) if step.is_finite() => Ok(Some(step)),
+        _ => Err(OperatorError::pipeline(format!("`step`: `{text}` is not a number"))),
+    }
+}
+
+/// Writes a step, as [`number`] reads it.
+fn step_text(step: Option<f64>) -> String {
+    step.map_or("null".to_owned(), |step| step.to_string())
 }
 
 /// A text for each row: the same for all, or the values of columns and expressions joined by `/`, NULL as `null`.
@@ -140,6 +130,13 @@ enum Values {
 impl Values {
     fn of(table: &RowsInput, param: &str, expressions: &[String]) -> Result<Self, OperatorError> {
         Ok(Self::Of(Box::new(Grouping::new(&table.schema, param, expressions)?)))
+    }
+
+    fn optional(table: &RowsInput, param: &str, expression: Option<&String>) -> Result<Self, OperatorError> {
+        match expression {
+            Some(expression) => Self::of(table, param, std::slice::from_ref(expression)),
+            None => Ok(Self::Same("null".to_owned())),
+        }
     }
 
     fn values(&mut self, batch: &RecordBatch) -> Result<Vec<String>, OperatorError> {
@@ -162,17 +159,13 @@ struct Keys {
 }
 
 impl Keys {
-    fn new(params: &ReflectionParams, place: usize, table: &RowsInput) -> Result<Self, OperatorError> {
-        let optional = |param: &str, text: &Option<String>| match text {
-            Some(text) => Values::of(table, param, std::slice::from_ref(text)),
-            None => Ok(Values::Same("null".to_owned())),
-        };
-        let dataset = optional("dataset", &params.dataset)?;
-        if let Some(named) = params.checkpoints.get(place) {
-            let step = named.step.map_or("null".to_owned(), |step| step.to_string());
-            return Ok(Self { checkpoint: Values::Same(named.name.clone()), step: Values::Same(step), dataset });
+    fn new(params: &ReflectionParams, index: usize, table: &RowsInput) -> Result<Self, OperatorError> {
+        let dataset = Values::optional(table, "dataset", params.dataset.as_ref())?;
+        if let Some(named) = params.checkpoints.get(index) {
+            let step = Values::Same(step_text(named.step));
+            return Ok(Self { checkpoint: Values::Same(named.name.clone()), step, dataset });
         }
         let checkpoint = Values::of(table, "by", &params.keys())?;
-        Ok(Self { checkpoint, step: optional("step", &params.step)?, dataset })
+        Ok(Self { checkpoint, step: Values::optional(table, "step", params.step.as_ref())?, dataset })
     }
 }

@@ -2,8 +2,10 @@
 
 /// Returns Pearson's correlation; `None` for fewer than three pairs, or if one side is constant.
 pub(crate) fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
-    let (x, y) = (centred(x), centred(y));
-    (x.len() >= 3).then(|| cosine(&x, &y)).flatten()
+    if x.len() < 3 {
+        return None;
+    }
+    cosine(&centred(x), &centred(y))
 }
 
 /// Returns Spearman's correlation: Pearson's of the ranks, where equal values share their mean rank.
@@ -16,21 +18,13 @@ pub(crate) fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
 pub(crate) fn partial(x: &[f64], y: &[f64], controls: &[Vec<f64>]) -> Option<f64> {
     let mut basis: Vec<Vec<f64>> = Vec::new();
     for control in controls {
-        let centred = centred(control);
-        let rest = without(centred.clone(), &basis);
-        if !is_nothing(&rest, &centred) {
-            basis.push(rest);
-        }
+        // A control that follows from the others explains nothing more.
+        basis.extend(rest_of(control, &basis));
     }
-    let rest_of = |values: &[f64]| {
-        let centred = centred(values);
-        let rest = without(centred.clone(), &basis);
-        (!is_nothing(&rest, &centred)).then_some(rest)
-    };
     if x.len() < 3 + basis.len() {
         return None;
     }
-    cosine(&rest_of(x)?, &rest_of(y)?)
+    cosine(&rest_of(x, &basis)?, &rest_of(y, &basis)?)
 }
 
 fn centred(values: &[f64]) -> Vec<f64> {
@@ -44,36 +38,37 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
-/// Removes the directions of an orthogonal basis, twice: once leaves rounding errors behind (Gram-Schmidt).
-fn without(mut values: Vec<f64>, basis: &[Vec<f64>]) -> Vec<f64> {
+/// Returns what is left of the values without their mean and the directions of an orthogonal basis; `None` if it is only
+/// rounding errors.
+fn rest_of(values: &[f64], basis: &[Vec<f64>]) -> Option<Vec<f64>> {
+    let whole = centred(values);
+    let mut rest = whole.clone();
+    // Each direction twice: once leaves rounding errors behind (Gram-Schmidt).
     for direction in basis.iter().chain(basis) {
-        let share = dot(&values, direction) / dot(direction, direction);
-        for (value, part) in values.iter_mut().zip(direction) {
+        let share = dot(&rest, direction) / dot(direction, direction);
+        for (value, part) in rest.iter_mut().zip(direction) {
             *value -= share * part;
         }
     }
-    values
-}
-
-/// Whether only rounding errors are left of `whole`.
-fn is_nothing(rest: &[f64], whole: &[f64]) -> bool {
-    dot(rest, rest) <= 1e-20 * dot(whole, whole)
+    if dot(&rest, &rest) <= 1e-20 * dot(&whole, &whole) { None } else { Some(rest) }
 }
 
 /// Returns the cosine between two vectors; `None` if one is zero.
 fn cosine(x: &[f64], y: &[f64]) -> Option<f64> {
     let length = (dot(x, x) * dot(y, y)).sqrt();
-    (length > 0.0).then(|| (dot(x, y) / length).clamp(-1.0, 1.0))
+    // Rounding may put a perfect correlation above 1.
+    if length > 0.0 { Some((dot(x, y) / length).clamp(-1.0, 1.0)) } else { None }
 }
 
 /// Returns the rank of each value, from 1.
 fn ranks(values: &[f64]) -> Vec<f64> {
-    let rank = |value: &f64| {
+    let mut ranks = Vec::with_capacity(values.len());
+    for value in values {
         let below = values.iter().filter(|other| *other < value).count();
         let equal = values.iter().filter(|other| *other == value).count();
-        below as f64 + (equal + 1) as f64 / 2.0
-    };
-    values.iter().map(rank).collect()
+        ranks.push(below as f64 + (equal + 1) as f64 / 2.0);
+    }
+    ranks
 }
 
 #[cfg(test)]

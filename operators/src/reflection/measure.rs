@@ -67,14 +67,17 @@ fn cells(rows: &[&Row], length: Length) -> Cells {
     for row in rows {
         let reflective = !row.response.hits.is_empty();
         let size = length.measure(row);
-        cells[0] = (cells[0].0 + f64::from(u8::from(reflective)), cells[0].1 + 1.0);
+        cells[0] = (cells[0].0 + f64::from(reflective), cells[0].1 + 1.0);
         cells[1] = (cells[1].0 + 1000.0 * row.response.hits.len() as f64, cells[1].1 + size);
         cells[2] = (cells[2].0 + size, cells[2].1 + 1.0);
-        for place in row.response.score.iter().flat_map(|_| [3, if reflective { 4 } else { 5 }]) {
-            cells[place] = (cells[place].0 + row.response.score.unwrap_or_default(), cells[place].1 + 1.0);
+        if let Some(score) = row.response.score {
+            for column in [3, if reflective { 4 } else { 5 }] {
+                cells[column] = (cells[column].0 + score, cells[column].1 + 1.0);
+            }
         }
     }
     let [with, other] = [cells[4], cells[5]];
+    // Only a question with responses of both kinds compares them; it counts once, however many responses it has.
     if with.1 > 0.0 && other.1 > 0.0 {
         let (with, other) = (with.0 / with.1, other.0 / other.1);
         [cells[6], cells[7], cells[8]] = [(with, 1.0), (other, 1.0), (with - other, 1.0)];
@@ -108,24 +111,25 @@ impl Questions {
             let (dataset, cells) = &self.units[place];
             add(&mut sums[*dataset], cells);
         }
-        let figure = |column: usize| {
+        let figures = (0..WIDTH).map(|column| {
             let known = sums.iter().map(|cells| cells[column]).filter(|(_, weight)| *weight > 0.0);
             let known: Vec<f64> = known.map(|(sum, weight)| sum / weight).collect();
             (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-        };
-        (0..WIDTH).map(figure).collect()
+        });
+        figures.collect()
     }
 
     fn measures(&self, names: &[String; WIDTH], bootstrap: &Bootstrap, stream: u64) -> Vec<Measure> {
         let ends = intervals(self.units.len(), bootstrap, stream, |drawn| self.figures(drawn.iter().copied()));
-        let figures = self.figures(0..self.units.len()).into_iter().zip(ends).enumerate();
-        let measure = |(column, (value, (low, high))): (usize, (Option<f64>, _))| {
+        let mut measures = Vec::new();
+        for (column, (value, (low, high))) in self.figures(0..self.units.len()).into_iter().zip(ends).enumerate() {
+            let Some(value) = value else { continue };
             // The weight of hits per 1,000 tokens is not a number of responses.
             let counted = if column == 1 { 0 } else { column };
             let count = self.units.iter().map(|(_, cells)| cells[counted].1).sum::<f64>() as usize;
-            Some((names[column].clone(), Estimate { value: value?, low, high, count }))
-        };
-        figures.filter_map(measure).collect()
+            measures.push((names[column].clone(), Estimate { value, low, high, count }));
+        }
+        measures
     }
 }
 
@@ -151,17 +155,19 @@ pub(crate) fn measure_groups(
     bootstrap: &Bootstrap,
 ) -> (Vec<Group>, Group) {
     let names = names(length, score);
-    let mut by_checkpoint: Vec<Vec<&Row>> = all.checkpoints.iter().map(|_| Vec::new()).collect();
+    let mut by_checkpoint: Vec<Vec<&Row>> = vec![Vec::new(); all.checkpoints.len()];
     for row in &all.rows {
         by_checkpoint[row.checkpoint].push(row);
     }
     let datasets = all.datasets.len();
-    let measured = all.checkpoints.iter().zip(by_checkpoint).enumerate().map(|(place, ((name, step), rows))| {
-        let questions = Questions::new(rows, datasets, length);
-        Group { name: name.clone(), step: *step, measures: questions.measures(&names, bootstrap, place as u64 + 2) }
-    });
-    let together = Questions::new(&all.rows, datasets, length).measures(&names, bootstrap, 1);
-    (measured.collect(), Group { name: "all".to_owned(), step: None, measures: together })
+    let mut checkpoints = Vec::with_capacity(by_checkpoint.len());
+    for (index, ((name, step), rows)) in all.checkpoints.iter().zip(by_checkpoint).enumerate() {
+        // Stream 0 is that of the correlations, 1 that of all responses.
+        let measures = Questions::new(rows, datasets, length).measures(&names, bootstrap, index as u64 + 2);
+        checkpoints.push(Group { name: name.clone(), step: *step, measures });
+    }
+    let measures = Questions::new(&all.rows, datasets, length).measures(&names, bootstrap, 1);
+    (checkpoints, Group { name: "all".to_owned(), step: None, measures })
 }
 
 /// What a correlation compares at one checkpoint.
@@ -175,34 +181,52 @@ struct Point {
 /// Correlations of the reflection ratio with the score, between checkpoints. Intervals draw checkpoints; a resample
 /// with too few different ones for a figure does not count for it.
 pub(crate) fn correlations(groups: &[Group], length: Length, score: ScoreName, bootstrap: &Bootstrap) -> Vec<Measure> {
-    let value = |group: &Group, name: &str| Some(group.measure(name)?.value);
-    let point = |group: &Group| {
-        let (rpr, score) = (value(group, "rpr")?, value(group, score.name())?);
-        Some(Point { rpr, score, length: value(group, length.name())?, step: group.step })
-    };
-    let points: Vec<Point> = groups.iter().filter_map(point).collect();
+    let mut points = Vec::new();
+    for group in groups {
+        // A checkpoint without scored responses is no point.
+        if let (Some(rpr), Some(score), Some(length)) =
+            (group.measure("rpr"), group.measure(score.name()), group.measure(length.name()))
+        {
+            points.push(Point { rpr: rpr.value, score: score.value, length: length.value, step: group.step });
+        }
+    }
     let ends = intervals(points.len(), bootstrap, 0, |drawn| correlate(&points, drawn));
     let whole: Vec<usize> = (0..points.len()).collect();
     let names = ["pearson", "spearman", "partial_given_length", "partial_given_step", "partial_given_step_and_length"];
-    let figures = names.iter().zip(correlate(&points, &whole)).zip(ends);
-    let measure = |((name, value), (low, high)): ((&&str, Option<f64>), _)| {
-        Some(((*name).to_owned(), Estimate { value: value?, low, high, count: points.len() }))
-    };
-    figures.filter_map(measure).collect()
+    let mut measures = Vec::new();
+    for ((name, value), (low, high)) in names.into_iter().zip(correlate(&points, &whole)).zip(ends) {
+        if let Some(value) = value {
+            measures.push((name.to_owned(), Estimate { value, low, high, count: points.len() }));
+        }
+    }
+    measures
 }
 
 fn correlate(points: &[Point], drawn: &[usize]) -> Vec<Option<f64>> {
-    let of = |figure: fn(&Point) -> f64| drawn.iter().map(|place| figure(&points[*place])).collect::<Vec<f64>>();
-    let (rpr, score, length) = (of(|point| point.rpr), of(|point| point.score), of(|point| point.length));
-    let steps: Option<Vec<f64>> = drawn.iter().map(|place| points[*place].step).collect();
+    let (mut rpr, mut score, mut length) = (Vec::new(), Vec::new(), Vec::new());
+    for point in drawn.iter().map(|index| &points[*index]) {
+        rpr.push(point.rpr);
+        score.push(point.score);
+        length.push(point.length);
+    }
+    let steps: Option<Vec<f64>> = drawn.iter().map(|index| points[*index].step).collect();
+    // A checkpoint that is drawn again is no further point.
     let different = drawn.iter().collect::<BTreeSet<_>>().len();
-    let enough = |controls: usize| different >= 3 + controls;
-    let given = |controls: &[Vec<f64>]| enough(controls.len()).then(|| partial(&rpr, &score, controls)).flatten();
-    vec![
-        enough(0).then(|| pearson(&rpr, &score)).flatten(),
-        enough(0).then(|| spearman(&rpr, &score)).flatten(),
-        given(std::slice::from_ref(&length)),
-        steps.as_ref().and_then(|steps| given(std::slice::from_ref(steps))),
-        steps.as_ref().and_then(|steps| given(&[steps.clone(), length.clone()])),
-    ]
+    let mut figures = vec![None; 5];
+    if different >= 3 {
+        (figures[0], figures[1]) = (pearson(&rpr, &score), spearman(&rpr, &score));
+    }
+    if different >= 4 {
+        figures[2] = partial(&rpr, &score, std::slice::from_ref(&length));
+    }
+    if let Some(steps) = steps {
+        // Each control takes one point more.
+        if different >= 4 {
+            figures[3] = partial(&rpr, &score, std::slice::from_ref(&steps));
+        }
+        if different >= 5 {
+            figures[4] = partial(&rpr, &score, &[steps, length]);
+        }
+    }
+    figures
 }

@@ -1,13 +1,12 @@
 //! The report: page, JSON, summary tables and rows.
 
-use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::Metric;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::measure::{Group, Length, names};
 use super::params::ReflectionParams;
 use crate::shared::html;
-use crate::shared::html::plot::{Estimate, Plot, Series, Unit};
+use crate::shared::html::plot::{Plot, Series, Unit};
 use crate::shared::html::table::{NOTHING, Table, estimate_cells, percent, value_cell};
 use crate::shared::html::{Card, list};
 use crate::shared::statistics::{Measure, measures_json, metric_rows, named};
@@ -40,16 +39,22 @@ impl Report<'_> {
 
     /// Returns a row for every figure.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let groups = self.checkpoints.iter().map(|group| (format!("checkpoint={}", group.name), &group.measures));
-        let together = [&self.all.measures, &self.correlations].map(|measures| ("all".to_owned(), measures));
-        groups.chain(together).flat_map(|(group, measures)| metric_rows(&group, measures)).collect()
+        let mut rows = Vec::new();
+        for group in &self.checkpoints {
+            rows.extend(metric_rows(&format!("checkpoint={}", group.name), &group.measures));
+        }
+        rows.extend(metric_rows("all", &self.all.measures));
+        rows.extend(metric_rows("all", &self.correlations));
+        rows
     }
 
-    /// Returns the text of `report.json`.
-    pub(crate) fn json(&self) -> Result<String, OperatorError> {
-        let group =
-            |group: &Group| json!({"name": group.name, "step": group.step, "measures": measures_json(&group.measures)});
-        let whole = json!({
+    /// Returns the content of `report.json`.
+    pub(crate) fn json(&self) -> Value {
+        let checkpoints = self.checkpoints.iter().map(
+            |Group { name, step, measures }| json!({"name": name, "step": step, "measures": measures_json(measures)}),
+        );
+        let phrases = self.phrases.iter().map(|(text, count)| json!({"text": text, "responses": count}));
+        json!({
             "title": self.params.title,
             "lexicon": {"digest": self.lexicon, "expressions": self.params.expressions()},
             "length": self.length.name(),
@@ -59,13 +64,11 @@ impl Report<'_> {
             "seed": self.seed,
             "responses": self.responses,
             "responses_without_golden_answers": self.unscored,
-            "checkpoints": self.checkpoints.iter().map(group).collect::<Vec<_>>(),
+            "checkpoints": checkpoints.collect::<Vec<_>>(),
             "all": measures_json(&self.all.measures),
             "correlations": measures_json(&self.correlations),
-            "phrases": self.phrases.iter().map(|(text, count)| json!({"text": text, "responses": count})).collect::<Vec<_>>(),
-        });
-        let text = serde_json::to_string_pretty(&whole).map_err(|error| OperatorError::engine(error.to_string()))?;
-        Ok(text + "\n")
+            "phrases": phrases.collect::<Vec<_>>(),
+        })
     }
 
     /// Returns the tables for the terminal.
@@ -82,7 +85,16 @@ impl Report<'_> {
         let mut out = html::cards(&self.cards());
         out += &list(&self.notes());
         if !self.checkpoints.is_empty() {
-            let plots = [self.trend(), self.density(), self.matched()];
+            let [rpr, density, _, score, _, _, with, without, _] = self.names();
+            let trend = vec![self.series(&rpr, "Reflection ratio", "c1"), self.series(&score, &score, "c4")];
+            let phrases = format!("Phrases per 1,000 {}", self.length.name());
+            let mut kinds = vec![self.series(&with, "Reflective", "c1"), self.series(&without, "Unreflective", "c2")];
+            kinds.retain(|series| !series.is_empty());
+            let plots = [
+                self.plot("Reflection ratio and score by checkpoint", trend, Unit::Score).lines(),
+                self.plot(&phrases, vec![self.series(&density, &phrases, "c1")], Unit::Number).bars(),
+                self.plot("Score of responses to the same questions", kinds, Unit::Score).bars(),
+            ];
             out += &format!("<div class=\"plots\">{}</div>", plots.concat());
         }
         out += "<h2>Tables</h2><div class=\"tables\">";
@@ -93,25 +105,28 @@ impl Report<'_> {
     }
 
     fn cards(&self) -> Vec<Card> {
-        let card = |title: &str, estimate: Option<Estimate>, detail: &str| {
-            let estimate = estimate?;
-            let detail = estimate.interval().map_or(detail.to_owned(), |interval| format!("{detail}: {interval}"));
-            Some(Card(title.to_owned(), format!("{:.3}", estimate.value), detail))
-        };
         let [rpr, .., difference] = self.names();
-        let correlation = |name: &str| named(&self.correlations, name);
-        let controls = ["partial_given_step_and_length", "partial_given_length"];
-        let given = controls.into_iter().find(|name| correlation(name).is_some()).unwrap_or(controls[0]);
+        // Steps are known for some inputs alone; the correlation that removes more is the better one.
+        let (partial, controls) = match named(&self.correlations, "partial_given_step_and_length") {
+            Some(estimate) => (Some(estimate), "given step and length"),
+            None => (named(&self.correlations, "partial_given_length"), "given length"),
+        };
         let figures = [
-            card("Reflection ratio", self.all.measure(&rpr), "all responses"),
-            card("Pearson", correlation("pearson"), "ratio and score"),
-            card("Spearman", correlation("spearman"), "ratio and score"),
-            card("Partial", correlation(given), &given.replace('_', " ").replace("partial ", "")),
-            card("Matched difference", self.all.measure(&difference), "reflective − unreflective"),
+            ("Reflection ratio", self.all.measure(&rpr), "all responses"),
+            ("Pearson", named(&self.correlations, "pearson"), "ratio and score"),
+            ("Spearman", named(&self.correlations, "spearman"), "ratio and score"),
+            ("Partial", partial, controls),
+            ("Matched difference", self.all.measure(&difference), "reflective − unreflective"),
         ];
-        let count =
-            Card("Responses".to_owned(), self.responses.to_string(), format!("{} checkpoints", self.checkpoints.len()));
-        std::iter::once(count).chain(figures.into_iter().flatten()).collect()
+        let count = format!("{} checkpoints", self.checkpoints.len());
+        let mut cards = vec![Card("Responses".to_owned(), self.responses.to_string(), count)];
+        for (title, estimate, detail) in figures {
+            if let Some(estimate) = estimate {
+                let range = estimate.interval().map(|interval| format!(": {interval}")).unwrap_or_default();
+                cards.push(Card(title.to_owned(), format!("{:.3}", estimate.value), format!("{detail}{range}")));
+            }
+        }
+        cards
     }
 
     /// What the figures exclude, and why.
@@ -132,37 +147,15 @@ impl Report<'_> {
         notes
     }
 
-    fn categories(&self) -> Vec<String> {
-        self.checkpoints.iter().map(|group| group.name.clone()).collect()
-    }
-
     fn series(&self, name: &str, title: &str, class: &'static str) -> Series {
         let values = self.checkpoints.iter().map(|group| group.measure(name)).collect();
         Series { name: title.to_owned(), class, values }
     }
 
-    fn trend(&self) -> String {
-        let [rpr, _, _, score, ..] = self.names();
-        let series = vec![self.series(&rpr, "Reflection ratio", "c1"), self.series(&score, &score, "c4")];
-        self.plot("Reflection ratio and score by checkpoint", series, Unit::Score).lines()
-    }
-
-    fn density(&self) -> String {
-        let [_, density, ..] = self.names();
-        let title = format!("Phrases per 1,000 {}", self.length.name());
-        self.plot(&title, vec![self.series(&density, &title, "c1")], Unit::Number).bars()
-    }
-
-    fn matched(&self) -> String {
-        let [_, _, _, _, _, _, with, without, _] = self.names();
-        let series = vec![self.series(&with, "Reflective", "c1"), self.series(&without, "Unreflective", "c2")];
-        let series = series.into_iter().filter(|series| !series.is_empty()).collect();
-        self.plot("Score of responses to the same questions", series, Unit::Score).bars()
-    }
-
     fn plot(&self, title: &str, series: Vec<Series>, unit: Unit) -> Plot {
         let x_title = format!("checkpoint ({} intervals)", percent(self.params.confidence));
-        Plot { title: title.to_owned(), categories: self.categories(), series, unit, x_title }
+        let categories = self.checkpoints.iter().map(|group| group.name.clone()).collect();
+        Plot { title: title.to_owned(), categories, series, unit, x_title }
     }
 
     fn tables(&self) -> Vec<Table> {

@@ -7,7 +7,8 @@ use searchmill_text::answer_metrics::r1_searcher::r1_searcher_scores;
 use searchmill_text::lexicon::{Lexicon, REFLECTION};
 use serde::{Deserialize, Serialize};
 
-use crate::shared::relation::check_key;
+use crate::shared::relation::{check_key, check_keys};
+use crate::shared::statistics::bootstrap_issues;
 
 /// Parameters of `reflection`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -67,11 +68,10 @@ pub(crate) enum ScoreName {
 
 impl ScoreName {
     pub(crate) fn of(self, prediction: &str, golden: &[String]) -> f64 {
-        let flashrag = || answer_scores(prediction, golden);
         match self {
-            Self::Em => flashrag().em,
-            Self::F1 => flashrag().f1,
-            Self::Acc => flashrag().acc,
+            Self::Em => answer_scores(prediction, golden).em,
+            Self::F1 => answer_scores(prediction, golden).f1,
+            Self::Acc => answer_scores(prediction, golden).acc,
             Self::CoverEm => r1_searcher_scores(prediction, golden).cover_em_1,
         }
     }
@@ -114,8 +114,7 @@ impl ReflectionParams {
     }
 
     pub(crate) fn issues(&self) -> Vec<ParamIssue> {
-        let mut issues: Vec<_> =
-            self.by.iter().enumerate().filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
+        let mut issues = check_keys("by", &self.by);
         for (name, text) in [("step", &self.step), ("dataset", &self.dataset)] {
             issues.extend(text.as_deref().and_then(|text| check_key(name, text)));
         }
@@ -123,24 +122,19 @@ impl ReflectionParams {
         if let Some(list) = &self.lexicon {
             issues.extend(lexicon_issue(list));
         }
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
-        }
-        if self.resamples > 1_000_000 {
-            issues.push(ParamIssue::new("resamples", "must be at most 1,000,000"));
-        }
+        issues.extend(bootstrap_issues(self.resamples, self.confidence));
         issues
     }
 
     fn checkpoint_issues(&self) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
-        for (place, checkpoint) in self.checkpoints.iter().enumerate() {
-            if self.checkpoints[..place].iter().any(|other| other.name == checkpoint.name) {
-                issues.push(ParamIssue::new(format!("checkpoints.{place}.name"), "names two checkpoints"));
+        for (index, checkpoint) in self.checkpoints.iter().enumerate() {
+            if self.checkpoints[..index].iter().any(|other| other.name == checkpoint.name) {
+                issues.push(ParamIssue::new(format!("checkpoints.{index}.name"), "names two checkpoints"));
             }
         }
-        for (name, given) in [("by", !self.by.is_empty()), ("step", self.step.is_some())] {
-            if given && !self.checkpoints.is_empty() {
+        for (name, is_set) in [("by", !self.by.is_empty()), ("step", self.step.is_some())] {
+            if is_set && !self.checkpoints.is_empty() {
                 let issue = ParamIssue::new(name, "with `checkpoints`, each input is one checkpoint");
                 issues.push(issue.with_help(format!("remove `{name}` or `checkpoints`")));
             }

@@ -1,6 +1,6 @@
 //! One response reduced to what the analysis needs.
 
-use searchmill_schemas::{Message, Trajectory};
+use searchmill_schemas::Trajectory;
 use searchmill_text::environment::without_environment;
 use searchmill_text::lexicon::{Lexicon, unify};
 use searchmill_text::normalize::normalize_answer;
@@ -23,10 +23,13 @@ impl Response {
     /// Measures what the model wrote in a trajectory.
     pub(crate) fn of(row: Trajectory, lexicon: &Lexicon, score: ScoreName) -> Self {
         let (mut hits, mut words) = (Vec::new(), 0);
-        for text in row.messages.iter().filter(|message| message.is_model()).flat_map(written) {
-            let unified = unify(&without_environment(text));
-            words += unified.split(' ').filter(|word| !word.is_empty()).count();
-            hits.extend(lexicon.hits(&unified).map(str::to_owned));
+        for message in row.messages.iter().filter(|message| message.is_model()) {
+            // Reasoning and text as two texts: no phrase begins in one and ends in the other.
+            for text in message.reasoning.as_deref().into_iter().chain([message.content.as_str()]) {
+                let unified = unify(&without_environment(text));
+                words += unified.split(' ').filter(|word| !word.is_empty()).count();
+                hits.extend(lexicon.hits(&unified).map(str::to_owned));
+            }
         }
         let scored = row.golden_answers.iter().any(|answer| !normalize_answer(answer).is_empty());
         Self {
@@ -39,15 +42,10 @@ impl Response {
     }
 }
 
-/// Reasoning and text of a message, as two texts.
-fn written(message: &Message) -> impl Iterator<Item = &str> {
-    message.reasoning.as_deref().into_iter().chain([message.content.as_str()])
-}
-
 #[cfg(test)]
 mod tests {
     use searchmill_fixtures::trajectories::{searched, trajectory};
-    use searchmill_schemas::Role;
+    use searchmill_schemas::{Message, Role};
     use searchmill_text::lexicon::REFLECTION;
 
     use super::*;

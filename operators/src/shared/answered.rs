@@ -7,33 +7,34 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
 use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::text_value;
 use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
+
+use super::columns::{with_columns, with_fields};
 
 const PREDICTION: &str = "prediction";
 const GOLDEN: &str = "golden_answers";
 
 /// Returns the answer metrics that rows of these columns lack and can have.
-fn lacking(schema: &Schema) -> Vec<(usize, Field)> {
-    let is_text = |kind: &DataType| matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    let of_texts = |kind: &DataType| match kind {
-        DataType::List(item) | DataType::LargeList(item) => is_text(item.data_type()),
-        _ => false,
+fn lacking(schema: &Schema) -> Vec<Field> {
+    let mut new = Vec::new();
+    let (Ok(prediction), Ok(golden)) = (schema.field_with_name(PREDICTION), schema.field_with_name(GOLDEN)) else {
+        return new;
     };
-    let has = |name: &str, fits: &dyn Fn(&DataType) -> bool| {
-        schema.field_with_name(name).is_ok_and(|field| fits(field.data_type()))
-    };
-    if !has(PREDICTION, &is_text) || !has(GOLDEN, &of_texts) {
-        return Vec::new();
+    let (DataType::List(answer) | DataType::LargeList(answer)) = golden.data_type() else { return new };
+    if prediction.data_type().is_string() && answer.data_type().is_string() {
+        for name in AnswerScores::NAMES {
+            if schema.field_with_name(name).is_err() {
+                new.push(Field::new(name, DataType::Float64, true));
+            }
+        }
     }
-    let names = AnswerScores::NAMES.into_iter().enumerate();
-    let names = names.filter(|(_, name)| schema.field_with_name(name).is_err());
-    names.map(|(place, name)| (place, Field::new(name, DataType::Float64, true))).collect()
+    new
 }
 
 /// Returns the columns with those of the answer metrics that [`with_metrics`] adds.
 pub(crate) fn with_metric_fields(schema: &SchemaRef) -> SchemaRef {
-    let new = lacking(schema).into_iter().map(|(_, field)| Arc::new(field));
-    Arc::new(Schema::new(schema.fields().iter().cloned().chain(new).collect::<Vec<_>>()))
+    with_fields(schema, &lacking(schema))
 }
 
 /// Adds the answer metrics (FlashRAG's) to rows with the columns `prediction` and `golden_answers`, unless they have
@@ -43,30 +44,33 @@ pub(crate) fn with_metrics(batch: &RecordBatch) -> Result<RecordBatch, OperatorE
     if new.is_empty() {
         return Ok(batch.clone());
     }
-    let text = |name: &str, kind: &DataType| Ok::<_, OperatorError>(cast(column(batch, name)?, kind)?);
-    let predictions = text(PREDICTION, &DataType::Utf8)?;
-    let golden = text(GOLDEN, &DataType::List(Arc::new(Field::new("item", DataType::Utf8, true))))?;
+    // `lacking` has found both columns.
+    let predictions = cast(&batch[PREDICTION], &DataType::Utf8)?;
+    let golden = cast(&batch[GOLDEN], &DataType::List(Arc::new(Field::new("item", DataType::Utf8, true))))?;
     let (predictions, golden) = (predictions.as_string::<i32>(), golden.as_list::<i32>());
     let scores: Vec<Option<AnswerScores>> =
         (0..batch.num_rows()).into_par_iter().map(|row| scores_of(predictions, golden, row)).collect();
-    let (mut fields, mut columns) = (batch.schema().fields().to_vec(), batch.columns().to_vec());
-    for (place, field) in new {
-        let values: Float64Array = scores.iter().map(|scores| scores.map(|scores| scores.values()[place])).collect();
-        fields.push(Arc::new(field));
-        columns.push(Arc::new(values));
+    let mut columns = Vec::new();
+    for (metric, name) in AnswerScores::NAMES.into_iter().enumerate() {
+        if let Some(field) = new.iter().find(|field| field.name() == name) {
+            let values = scores.iter().map(|scores| Some(scores.as_ref()?.values()[metric]));
+            columns.push((field.clone(), Arc::new(values.collect::<Float64Array>()) as ArrayRef));
+        }
     }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
-}
-
-fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, OperatorError> {
-    batch.column_by_name(name).ok_or_else(|| OperatorError::engine(format!("the column `{name}` is gone")))
+    with_columns(batch, columns)
 }
 
 fn scores_of(predictions: &StringArray, golden: &ListArray, row: usize) -> Option<AnswerScores> {
-    let answers = golden.is_valid(row).then(|| golden.value(row))?;
+    if golden.is_null(row) {
+        return None;
+    }
+    let answers = golden.value(row);
     let answers: Vec<String> = answers.as_string::<i32>().iter().flatten().map(str::to_owned).collect();
-    let prediction = if predictions.is_valid(row) { predictions.value(row) } else { "" };
-    (!answers.is_empty()).then(|| answer_scores(prediction, &answers))
+    if answers.is_empty() {
+        return None;
+    }
+    // A rollout without an answer is a wrong one: its F1 is 0, not null.
+    Some(answer_scores(text_value(predictions, row).unwrap_or_default(), &answers))
 }
 
 #[cfg(test)]
@@ -76,7 +80,6 @@ mod tests {
     use searchmill_schemas::{RecordKind, to_batch};
 
     use super::*;
-    use crate::shared::columns::with_columns;
 
     #[test]
     fn rows_with_answers_get_the_metrics_that_they_lack() {

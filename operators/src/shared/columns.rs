@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
 use searchmill_engine::operator::OperatorError;
-use searchmill_schemas::{RecordKind, SchemaError, conform};
+use searchmill_schemas::{RecordKind, SchemaError, conform, text_value};
 
 /// The column of rollouts that counts the calls that services failed to answer.
 pub(crate) const TOOL_ERRORS: &str = "tool_errors";
@@ -14,12 +14,17 @@ pub(crate) const TOOL_ERRORS: &str = "tool_errors";
 /// Returns the rows with these columns at the end. They replace columns of the same names, which an earlier run of the
 /// operator may have left.
 pub(crate) fn with_columns(batch: &RecordBatch, new: Vec<(Field, ArrayRef)>) -> Result<RecordBatch, OperatorError> {
-    let is_new = |name: &str| new.iter().any(|(field, _)| field.name() == name);
-    let schema = batch.schema();
-    let kept = schema.fields().iter().zip(batch.columns()).filter(|(field, _)| !is_new(field.name()));
-    let kept: Vec<_> = kept.map(|(field, array)| (Arc::clone(field), Arc::clone(array))).collect();
-    let new = new.into_iter().map(|(field, array)| (Arc::new(field), array));
-    let (fields, arrays): (Vec<_>, Vec<_>) = kept.into_iter().chain(new).unzip();
+    let (mut fields, mut arrays) = (Vec::new(), Vec::new());
+    for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
+        if new.iter().all(|(other, _)| other.name() != field.name()) {
+            fields.push(Arc::clone(field));
+            arrays.push(Arc::clone(array));
+        }
+    }
+    for (field, array) in new {
+        fields.push(Arc::new(field));
+        arrays.push(array);
+    }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
 }
 
@@ -32,9 +37,10 @@ pub(crate) fn without(batch: &RecordBatch, name: &str) -> Result<RecordBatch, Op
 
 /// Returns the columns of [`with_columns`].
 pub(crate) fn with_fields(schema: &Schema, new: &[Field]) -> Arc<Schema> {
-    let is_new = |name: &str| new.iter().any(|field| field.name() == name);
-    let kept = schema.fields().iter().filter(|field| !is_new(field.name())).cloned();
-    Arc::new(Schema::new(kept.chain(new.iter().cloned().map(Arc::new)).collect::<Vec<_>>()))
+    let mut fields = schema.fields().to_vec();
+    fields.retain(|field| new.iter().all(|other| other.name() != field.name()));
+    fields.extend(new.iter().cloned().map(Arc::new));
+    Arc::new(Schema::new(fields))
 }
 
 /// Returns the columns of rows of a kind that neither the kind nor `taken` has.
@@ -44,15 +50,18 @@ pub(crate) fn extra(
     taken: &Schema,
 ) -> Result<Option<RecordBatch>, OperatorError> {
     let schema = from.schema();
-    let places: Vec<usize> = extra_places(&schema, kind, taken).collect();
-    if places.is_empty() { Ok(None) } else { Ok(Some(from.project(&places)?)) }
+    let indices = extra_indices(&schema, kind, taken);
+    if indices.is_empty() { Ok(None) } else { Ok(Some(from.project(&indices)?)) }
 }
 
-fn extra_places(from: &Schema, kind: RecordKind, taken: &Schema) -> impl Iterator<Item = usize> {
+fn extra_indices(from: &Schema, kind: RecordKind, taken: &Schema) -> Vec<usize> {
     let own = kind.schema();
-    let is_extra =
-        move |field: &Field| [&*own, taken].iter().all(|known| known.column_with_name(field.name()).is_none());
-    from.fields().iter().enumerate().filter(move |(_, field)| is_extra(field)).map(|(place, _)| place)
+    let mut indices: Vec<usize> = (0..from.fields().len()).collect();
+    indices.retain(|index| {
+        let name = from.field(*index).name();
+        own.column_with_name(name).is_none() && taken.column_with_name(name).is_none()
+    });
+    indices
 }
 
 /// Adds the extra columns of `from` to rows made from it; `rows`: the row of `from` behind each. Columns that the new rows
@@ -71,8 +80,8 @@ pub(crate) fn carried(
 
 /// Returns the columns of [`carried`].
 pub(crate) fn carried_fields(new: &Schema, from: &Schema, kind: RecordKind) -> Arc<Schema> {
-    let extra: Vec<Field> = extra_places(from, kind, new).map(|place| from.field(place).clone()).collect();
-    with_fields(new, &extra)
+    let extra = extra_indices(from, kind, new);
+    with_fields(new, &extra.into_iter().map(|index| from.field(index).clone()).collect::<Vec<_>>())
 }
 
 /// Casts the kind's columns to its types and puts them first; other columns follow unchanged.
@@ -81,16 +90,17 @@ pub(crate) fn carried_fields(new: &Schema, from: &Schema, kind: RecordKind) -> A
 /// Fails as [`conform`] does.
 pub(crate) fn conformed(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
     let own = conform(kind, batch)?;
+    // A table has no columns of its own: all of them are the others.
     if kind == RecordKind::Table {
         return Ok(own);
     }
-    let schema = batch.schema();
-    let others =
-        schema.fields().iter().zip(batch.columns()).filter(|(field, _)| own.column_by_name(field.name()).is_none());
-    let (others, columns): (Vec<_>, Vec<_>) =
-        others.map(|(field, column)| (Arc::clone(field), Arc::clone(column))).unzip();
-    let fields: Vec<_> = own.schema().fields().iter().cloned().chain(others).collect();
-    let columns = own.columns().iter().cloned().chain(columns).collect();
+    let (mut fields, mut columns) = (own.schema().fields().to_vec(), own.columns().to_vec());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if own.column_by_name(field.name()).is_none() {
+            fields.push(Arc::clone(field));
+            columns.push(Arc::clone(column));
+        }
+    }
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|error| SchemaError(error.to_string()))
 }
 
@@ -104,11 +114,14 @@ pub(crate) fn with_all(batch: &RecordBatch, new: &RecordBatch) -> Result<RecordB
 /// Returns the column `id` if it is text.
 pub(crate) fn id_column(batch: &RecordBatch) -> Option<StringArray> {
     let ids = batch.column_by_name("id")?;
-    let text = matches!(ids.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    text.then(|| cast(ids, &DataType::Utf8).ok()?.as_string_opt::<i32>().cloned())?
+    // Numbers would cast to texts, but are no ids.
+    if !ids.data_type().is_string() {
+        return None;
+    }
+    cast(ids, &DataType::Utf8).ok()?.as_string_opt::<i32>().cloned()
 }
 
 /// Returns the id at `row`, if there is one.
 pub(crate) fn id_at(ids: Option<&StringArray>, row: usize) -> Option<String> {
-    ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned())
+    Some(text_value(ids?, row)?.to_owned())
 }

@@ -1,15 +1,16 @@
 //! Near duplicates: what `dedup` and `decontaminate` share.
 
-use arrow::array::{Array, AsArray, RecordBatch, StringArray};
+use arrow::array::{AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
+use searchmill_schemas::text_value;
 use searchmill_text::minhash::{self, Bands, Permutations};
 use searchmill_text::words::Words;
 use serde::{Deserialize, Serialize};
 
-use super::relation::{Keys, check_key};
+use super::relation::{Keys, check_keys};
 
 /// Which texts to compare, and how.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -45,20 +46,24 @@ fn likely_same() -> f64 {
 impl Cosine {
     /// Returns the issues of the params, which stand at this path.
     pub(crate) fn issues(self, path: &str) -> Vec<ParamIssue> {
-        let outside = !(self.threshold > 0.0 && self.threshold <= 1.0);
-        let message = || format!("must be above 0 and at most 1, found {}", self.threshold);
-        outside.then(|| ParamIssue::new(format!("{path}.threshold"), message())).into_iter().collect()
+        threshold_issue(path, self.threshold).into_iter().collect()
     }
 
     /// Returns the issues of the kinds of indexes bound to an input, `None` while they are unknown.
     pub(crate) fn kind_issues(path: &str, kinds: &[Option<&str>]) -> Vec<ParamIssue> {
-        let other = kinds.iter().flatten().find(|kind| **kind != "dense");
-        let issue = |kind: &&str| {
-            ParamIssue::new(path, format!("an index of the kind `{kind}` has no vectors of texts"))
-                .with_help("name an index with `kind: {dense: …}`")
-        };
-        other.map(issue).into_iter().collect()
+        let Some(kind) = kinds.iter().flatten().find(|kind| **kind != "dense") else { return Vec::new() };
+        let issue = ParamIssue::new(path, format!("an index of the kind `{kind}` has no vectors of texts"));
+        vec![issue.with_help("name an index with `kind: {dense: …}`")]
     }
+}
+
+fn threshold_issue(path: &str, threshold: f64) -> Option<ParamIssue> {
+    // NaN is outside of the range too.
+    if threshold > 0.0 && threshold <= 1.0 {
+        return None;
+    }
+    let message = format!("must be above 0 and at most 1, found {threshold}");
+    Some(ParamIssue::new(format!("{path}.threshold"), message))
 }
 
 /// MinHash with banding, over sets of word n-grams.
@@ -126,22 +131,20 @@ impl Minhash {
     /// Returns the issues of the params, which stand at this path.
     pub(crate) fn issues(&self, path: &str) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
-        let mut issue = |wrong: bool, name: &str, message: String| {
-            issues.extend(wrong.then(|| ParamIssue::new(format!("{path}.{name}"), message)));
-        };
-        let outside = !(self.threshold > 0.0 && self.threshold <= 1.0);
-        issue(self.ngram == 0, "ngram", "must be at least 1".to_owned());
-        issue(outside, "threshold", format!("must be above 0 and at most 1, found {}", self.threshold));
-        issue(!(2..=1024).contains(&self.permutations), "permutations", "must be from 2 to 1024".to_owned());
+        if self.ngram == 0 {
+            issues.push(ParamIssue::new(format!("{path}.ngram"), "must be at least 1"));
+        }
+        issues.extend(threshold_issue(path, self.threshold));
+        if !(2..=1024).contains(&self.permutations) {
+            issues.push(ParamIssue::new(format!("{path}.permutations"), "must be from 2 to 1024"));
+        }
         if let Some(Banding { bands, rows }) = self.banding {
-            let values = bands.saturating_mul(rows);
-            let wrong = values == 0 || values > self.permutations;
-            let limit = self.permutations;
-            issue(
-                wrong,
-                "banding",
-                format!("`bands` times `rows` must be from 1 to {limit} (`permutations`), found {values}"),
-            );
+            let (values, limit) = (bands.saturating_mul(rows), self.permutations);
+            if values == 0 || values > limit {
+                let message =
+                    format!("`bands` times `rows` must be from 1 to {limit} (`permutations`), found {values}");
+                issues.push(ParamIssue::new(format!("{path}.banding"), message));
+            }
         }
         issues
     }
@@ -203,32 +206,32 @@ impl Texts {
     pub(crate) fn new(schema: &SchemaRef, param: &str, columns: &[String]) -> Result<Self, OperatorError> {
         let texts = Self(Keys::new(schema, param, columns)?);
         let values = texts.0.values(&RecordBatch::new_empty(SchemaRef::clone(schema)))?;
-        match columns.iter().zip(&values).find(|(_, values)| !is_text(values.data_type())) {
-            Some((column, values)) => {
-                Err(OperatorError::pipeline(format!("`{param}`: `{column}` is not text but {}", values.data_type()))
+        for (column, values) in columns.iter().zip(&values) {
+            let kind = values.data_type();
+            // A column of nulls has the type Null until something fixes it.
+            if !kind.is_string() && !kind.is_null() {
+                return Err(OperatorError::pipeline(format!("`{param}`: `{column}` is not text but {kind}"))
                     .with_help(
                         "name a text column, or an SQL expression such as `array_to_string(golden_answers, ' ')`",
-                    ))
+                    ));
             }
-            None => Ok(texts),
         }
+        Ok(texts)
     }
 
     /// Returns the text of each row: its columns, a line each, without nulls.
     pub(crate) fn of(&self, batch: &RecordBatch) -> Result<Vec<String>, OperatorError> {
-        let columns = self.0.values(batch)?.into_iter().map(|values| Ok(cast(&values, &DataType::Utf8)?));
-        let columns = columns.collect::<Result<Vec<_>, OperatorError>>()?;
-        let columns: Vec<&StringArray> = columns.iter().map(AsArray::as_string).collect();
-        let text = |row: usize| {
-            let lines = columns.iter().filter(|column| column.is_valid(row)).map(|column| column.value(row));
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        Ok((0..batch.num_rows()).map(text).collect())
+        let mut columns: Vec<StringArray> = Vec::new();
+        for values in self.0.values(batch)? {
+            columns.push(cast(&values, &DataType::Utf8)?.as_string().clone());
+        }
+        let mut texts = Vec::with_capacity(batch.num_rows());
+        for row in 0..batch.num_rows() {
+            let lines: Vec<&str> = columns.iter().filter_map(|column| text_value(column, row)).collect();
+            texts.push(lines.join("\n"));
+        }
+        Ok(texts)
     }
-}
-
-fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null)
 }
 
 /// Returns the issues of a list of text columns.
@@ -236,8 +239,7 @@ pub(crate) fn column_issues(path: &str, columns: &[String]) -> Vec<ParamIssue> {
     if columns.is_empty() {
         return vec![ParamIssue::new(path, "name at least one column")];
     }
-    let columns = columns.iter().enumerate();
-    columns.filter_map(|(place, text)| check_key(&format!("{path}.{place}"), text)).collect()
+    check_keys(path, columns)
 }
 
 /// The default of the columns to compare.

@@ -11,12 +11,14 @@ pub(crate) fn numbers(column: &ArrayRef) -> Result<Option<Float64Array>, Operato
     if !kind.is_numeric() && !matches!(kind, DataType::Boolean | DataType::Null) {
         return Ok(None);
     }
+    // Booleans become 0 and 1, so that a mean of them is a share.
     Ok(Some(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone()))
 }
 
 /// Returns the number of a row, unless it is null, infinite or no number.
 pub(crate) fn finite(numbers: &Float64Array, row: usize) -> Option<f64> {
-    Some(numbers.value(row)).filter(|value| numbers.is_valid(row) && value.is_finite())
+    let value = numbers.value(row);
+    if numbers.is_valid(row) && value.is_finite() { Some(value) } else { None }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+use searchmill_engine::operator::ParamIssue;
 use searchmill_schemas::Metric;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ pub(crate) fn named(measures: &[Measure], name: &str) -> Option<Estimate> {
 
 /// Converts the measures of a group to rows.
 pub(crate) fn metric_rows(group: &str, measures: &[Measure]) -> Vec<Metric> {
-    let row = |(name, estimate): &Measure| Metric {
+    let rows = measures.iter().map(|(name, estimate)| Metric {
         id: format!("{group}/{name}"),
         name: name.clone(),
         group: group.to_owned(),
@@ -51,8 +52,8 @@ pub(crate) fn metric_rows(group: &str, measures: &[Measure]) -> Vec<Metric> {
         low: estimate.low,
         high: estimate.high,
         count: estimate.count as i64,
-    };
-    measures.iter().map(row).collect()
+    });
+    rows.collect()
 }
 
 /// Converts measures to a JSON object.
@@ -86,6 +87,7 @@ impl Clusters {
         let mut clusters = Self { width, cells: Vec::new() };
         let mut last = None;
         for (question, measures) in rows {
+            // Rows are sorted by question: another name begins the next cluster.
             if last != Some(question) {
                 clusters.cells.resize(clusters.cells.len() + width, (0.0, 0.0));
                 last = Some(question);
@@ -112,23 +114,20 @@ impl Clusters {
         bootstrap: &Bootstrap,
         stream: u64,
     ) -> Vec<Measure> {
-        let named = names.into_iter().zip(self.estimates(bootstrap, stream));
-        named.filter(|(_, estimate)| estimate.count > 0).collect()
+        let mut measures: Vec<Measure> = names.into_iter().zip(self.estimates(bootstrap, stream)).collect();
+        measures.retain(|(_, estimate)| estimate.count > 0);
+        measures
     }
 
     /// Returns the mean of each measure with percentile intervals (Efron 1979). Each group uses its own `stream`. The
     /// same seed and stream draw the same questions on any number of threads.
     pub(crate) fn estimates(&self, bootstrap: &Bootstrap, stream: u64) -> Vec<Estimate> {
-        let means = self.means(0..self.len());
-        let estimate = |(column, mean): (usize, &Option<f64>)| Estimate {
-            value: mean.unwrap_or(0.0),
-            count: self.weight(column),
-            ..Estimate::default()
-        };
-        let mut estimates: Vec<Estimate> = means.iter().enumerate().map(estimate).collect();
-        let drawn = intervals(self.len(), bootstrap, stream, |drawn| self.means(drawn.iter().copied()));
-        for (estimate, (low, high)) in estimates.iter_mut().zip(drawn) {
-            (estimate.low, estimate.high) = (low, high);
+        let ends = intervals(self.len(), bootstrap, stream, |drawn| self.means(drawn.iter().copied()));
+        let mut estimates = Vec::with_capacity(self.width);
+        for (column, (mean, (low, high))) in self.means(0..self.len()).into_iter().zip(ends).enumerate() {
+            let weights = self.cells.iter().skip(column).step_by(self.width).map(|cell| cell.1);
+            let count = weights.sum::<f64>() as usize;
+            estimates.push(Estimate { value: mean.unwrap_or(0.0), low, high, count });
         }
         estimates
     }
@@ -143,41 +142,50 @@ impl Clusters {
         }
         sums.into_iter().map(|(sum, weight)| (weight > 0.0).then(|| sum / weight)).collect()
     }
-
-    fn weight(&self, column: usize) -> usize {
-        self.cells.iter().skip(column).step_by(self.width).map(|cell| cell.1).sum::<f64>() as usize
-    }
 }
 
-/// Ends of an interval; `None` if no resample has the figure.
-pub(crate) type Interval = (Option<f64>, Option<f64>);
-
 /// Returns percentile intervals of several figures: each resample draws as many of the `units` as there are, and
-/// `statistic` computes the figures of the drawn ones. Fewer than two units have no intervals.
+/// `statistic` computes the figures of the drawn ones. Fewer than two units have no intervals; an end is `None` if no
+/// resample has the figure.
 pub(crate) fn intervals(
     units: usize,
     bootstrap: &Bootstrap,
     stream: u64,
     statistic: impl Fn(&[usize]) -> Vec<Option<f64>> + Sync,
-) -> Vec<Interval> {
+) -> Vec<(Option<f64>, Option<f64>)> {
     let width = statistic(&[]).len();
     if units < 2 || bootstrap.resamples == 0 {
         return vec![(None, None); width];
     }
-    let draw = |draw: u32| {
+    let count = u32::try_from(units).unwrap_or(u32::MAX);
+    let resamples = (0..bootstrap.resamples).into_par_iter().map(|resample| {
+        // A stream for each resample: its draws do not depend on the thread that computes it.
         let mut rng = ChaCha8Rng::seed_from_u64(bootstrap.seed);
-        rng.set_stream((stream << 32) | u64::from(draw));
-        let count = u32::try_from(units).unwrap_or(u32::MAX);
+        rng.set_stream((stream << 32) | u64::from(resample));
         statistic(&(0..count).map(|_| rng.random_range(0..count) as usize).collect::<Vec<_>>())
-    };
-    let drawn: Vec<_> = (0..bootstrap.resamples).into_par_iter().map(draw).collect();
+    });
+    let drawn: Vec<Vec<Option<f64>>> = resamples.collect();
     let tail = (1.0 - bootstrap.confidence) / 2.0;
-    let ends = |column: usize| {
+    let mut ends = Vec::with_capacity(width);
+    for column in 0..width {
+        // A resample may lack the figure, for example if none of its questions has it.
         let mut values: Vec<f64> = drawn.iter().filter_map(|figures| *figures.get(column)?).collect();
         values.sort_unstable_by(f64::total_cmp);
-        (quantile(&values, tail), quantile(&values, 1.0 - tail))
-    };
-    (0..width).map(ends).collect()
+        ends.push((quantile(&values, tail), quantile(&values, 1.0 - tail)));
+    }
+    ends
+}
+
+/// Returns the issues of the params of bootstrap intervals.
+pub(crate) fn bootstrap_issues(resamples: u32, confidence: f64) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if !(confidence > 0.0 && confidence < 1.0) {
+        issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
+    }
+    if resamples > 1_000_000 {
+        issues.push(ParamIssue::new("resamples", "must be at most 1,000,000"));
+    }
+    issues
 }
 
 /// Quantile of sorted values with linear interpolation (type 7 of Hyndman and Fan 1996).
@@ -198,6 +206,7 @@ pub(crate) fn pass_at_k(samples: usize, successes: usize, k: usize) -> Option<f6
     if failures < k {
         return Some(1.0);
     }
+    // A product of ratios: the binomial coefficients themselves overflow.
     let all_fail: f64 = (failures + 1..=samples).map(|i| 1.0 - k as f64 / i as f64).product();
     Some(1.0 - all_fail)
 }

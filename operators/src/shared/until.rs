@@ -43,16 +43,24 @@ impl Until {
     pub(crate) fn issues(&self, samples: u32, one_row: bool) -> Vec<ParamIssue> {
         let mut issues: Vec<ParamIssue> = check_expression(WHERE, &self.predicate).into_iter().collect();
         let counts = [("rows", Some(self.rows)), ("per_question", self.per_question), ("at_most", self.at_most)];
-        let zero = counts.into_iter().filter(|(_, count)| *count == Some(0));
-        issues.extend(zero.map(|(name, _)| ParamIssue::new(format!("until.{name}"), "must be at least 1")));
-        if let Some(wanted) = self.per_question.filter(|wanted| one_row && *wanted > u64::from(samples)) {
-            let message = format!("no question can have {wanted} rows with `samples: {samples}`");
-            let issue = ParamIssue::new("until.per_question", message);
-            issues.push(
-                issue.with_help("`samples` is the number of samples of a question (at most): write a larger one"),
-            );
+        for (name, count) in counts {
+            if count == Some(0) {
+                issues.push(ParamIssue::new(format!("until.{name}"), "must be at least 1"));
+            }
         }
-        if let Some(most) = self.at_most.filter(|most| one_row && *most < self.rows) {
+        // A sample of more than one row may reach these numbers with fewer samples.
+        if let Some(wanted) = self.per_question
+            && one_row
+            && wanted > u64::from(samples)
+        {
+            let message = format!("no question can have {wanted} rows with `samples: {samples}`");
+            let help = "`samples` is the number of samples of a question (at most): write a larger one";
+            issues.push(ParamIssue::new("until.per_question", message).with_help(help));
+        }
+        if let Some(most) = self.at_most
+            && one_row
+            && most < self.rows
+        {
             let message = format!("{most} samples cannot give {} rows", self.rows);
             issues.push(ParamIssue::new("until.at_most", message));
         }
@@ -76,15 +84,15 @@ impl Until {
 
 fn bound(predicate: &str, schema: &SchemaRef) -> Result<Keys, OperatorError> {
     let keys = Keys::new(schema, WHERE, &[predicate])?;
-    let found = keys.values(&RecordBatch::new_empty(Arc::clone(schema)))?;
-    match found.first().map(|values| values.data_type().clone()) {
-        Some(DataType::Boolean) => Ok(keys),
-        found => {
-            let found = found.map_or_else(String::new, |found| format!(": it is {found}"));
-            Err(OperatorError::pipeline(format!("`{WHERE}`: not a condition{found}"))
-                .with_help("compare with a value: `score >= 4`"))
-        }
-    }
+    // The type of an expression is known from a batch without rows.
+    let values = keys.values(&RecordBatch::new_empty(Arc::clone(schema)))?;
+    let kind = match values.first().map(|values| values.data_type()) {
+        Some(DataType::Boolean) => return Ok(keys),
+        Some(kind) => format!(": it is {kind}"),
+        None => String::new(),
+    };
+    let message = format!("`{WHERE}`: not a condition{kind}");
+    Err(OperatorError::pipeline(message).with_help("compare with a value: `score >= 4`"))
 }
 
 /// Counts the rows that match the predicate.
@@ -105,19 +113,20 @@ impl Passing {
             OperatorError { message, ..error }
         })?;
         let passing = values.first().and_then(|values| values.as_boolean_opt());
-        Ok(passing.map_or(0, |passing| passing.iter().flatten().filter(|passes| *passes).count() as u64))
+        // Null does not pass.
+        Ok(passing.map_or(0, |passing| passing.true_count() as u64))
     }
 
     fn keys(&self, schema: &SchemaRef) -> Result<Arc<Keys>, OperatorError> {
         let mut last = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((known, keys)) if known == schema => Ok(Arc::clone(keys)),
-            _ => {
-                let keys = Arc::new(bound(&self.predicate, schema)?);
-                *last = Some((Arc::clone(schema), Arc::clone(&keys)));
-                Ok(keys)
-            }
+        if let Some((known, keys)) = &*last
+            && known == schema
+        {
+            return Ok(Arc::clone(keys));
         }
+        let keys = Arc::new(bound(&self.predicate, schema)?);
+        *last = Some((Arc::clone(schema), Arc::clone(&keys)));
+        Ok(keys)
     }
 }
 

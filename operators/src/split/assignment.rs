@@ -48,36 +48,33 @@ pub(super) fn by_position(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usiz
             }
         }
     }
-    let bounds = bounds(sizes);
-    for (unit, part) in assigned.iter_mut().enumerate().filter(|(_, part)| part.is_none()) {
-        let found = bounds.iter().find(|(_, upper)| units[unit].share < *upper);
-        *part = found.or(bounds.last()).map(|(part, _)| *part);
+    // Upper bounds of the parts with a share, in order.
+    let (mut bounds, mut upper) = (Vec::new(), 0.0);
+    for (part, share) in shares(sizes).into_iter().enumerate() {
+        if share > 0.0 {
+            upper += share;
+            bounds.push((part, upper));
+        }
+    }
+    for (unit, part) in assigned.iter_mut().enumerate() {
+        if part.is_none() {
+            // Rounding may leave the last bound below 1.
+            let bound = bounds.iter().find(|(_, upper)| units[unit].share < *upper);
+            *part = bound.or(bounds.last()).map(|(part, _)| *part);
+        }
     }
     assigned
-}
-
-/// Upper bounds of the parts with a share, in order.
-fn bounds(sizes: &[PartSize]) -> Vec<(usize, f64)> {
-    let mut upper = 0.0;
-    let shares = shares(sizes);
-    let with_share = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
-    with_share
-        .map(|(part, share)| {
-            upper += share;
-            (part, upper)
-        })
-        .collect()
 }
 
 /// Shares of the rows left after the row counts; `rest` has what the other shares leave.
 fn shares(sizes: &[PartSize]) -> Vec<f64> {
     let sum: f64 = sizes.iter().filter_map(|size| share_of(*size)).sum();
-    let share = |size: &PartSize| match size {
+    let shares = sizes.iter().map(|size| match size {
         PartSize::Rows(_) => 0.0,
         PartSize::Share(share) => *share,
         PartSize::Rest(_) => 1.0 - sum,
-    };
-    sizes.iter().map(share).collect()
+    });
+    shares.collect()
 }
 
 /// Assigns each unit to the part that lacks the most rows: largest units first, unlinked rows last, ties by rank. If
@@ -91,18 +88,20 @@ pub(super) fn balanced(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usize>>
     for unit in order {
         let part = (0..lacks.len()).max_by(|a, b| lacks[*a].total_cmp(&lacks[*b]).then(b.cmp(a))).unwrap_or(0);
         lacks[part] -= units[unit].rows as f64;
-        assigned[unit] = Some(part).filter(|part| *part < sizes.len());
+        if part < sizes.len() {
+            assigned[unit] = Some(part);
+        }
     }
     assigned
 }
 
+/// Rows that each part should have; last the extra part, if all sizes are row counts.
 fn targets(units: &[Unit], sizes: &[PartSize]) -> Vec<f64> {
     let total: u64 = units.iter().map(|unit| unit.rows).sum();
-    let counted = |size: &PartSize| if let PartSize::Rows(rows) = size { *rows } else { 0 };
-    let left = total.saturating_sub(sizes.iter().map(counted).sum()) as f64;
+    let counts = sizes.iter().map(|size| if let PartSize::Rows(rows) = size { *rows } else { 0 });
+    let left = total.saturating_sub(counts.clone().sum()) as f64;
     let shares = shares(sizes);
-    let mut targets: Vec<f64> =
-        sizes.iter().zip(&shares).map(|(size, share)| counted(size) as f64 + share * left).collect();
+    let mut targets: Vec<f64> = counts.zip(&shares).map(|(count, share)| count as f64 + share * left).collect();
     if shares.iter().all(|share| *share <= 0.0) {
         targets.push(left);
     }

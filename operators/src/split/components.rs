@@ -27,14 +27,14 @@ impl Components {
     pub(super) fn finish(mut self) -> (Vec<u32>, Vec<bool>) {
         let mut number_of_root: HashMap<u32, u32> = HashMap::new();
         let mut linked = Vec::new();
-        let mut component = |row: u32| {
+        let mut components = Vec::with_capacity(self.linked.len());
+        for row in 0..self.linked.len() as u32 {
             let root = self.forest.root(row);
-            *number_of_root.entry(root).or_insert_with(|| {
+            components.push(*number_of_root.entry(root).or_insert_with(|| {
                 linked.push(self.linked[root as usize]);
                 linked.len() as u32 - 1
-            })
-        };
-        let components = (0..self.linked.len() as u32).map(&mut component).collect();
+            }));
+        }
         (components, linked)
     }
 }

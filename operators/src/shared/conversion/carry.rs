@@ -23,7 +23,12 @@ pub(crate) fn values(batch: &RecordBatch, names: &[String]) -> Result<Vec<Values
     if names.is_empty() {
         return Ok(vec![Values::new(); batch.num_rows()]);
     }
-    lines(batch, names)?.lines().map(|line| row_values(line, names)).collect()
+    let mut values = Vec::with_capacity(batch.num_rows());
+    for line in lines(batch, names)?.lines() {
+        let row = Json::parse(line).map_err(OperatorError::engine)?;
+        values.push(names.iter().map(|name| (name.clone(), row.get(name).cloned().unwrap_or(Json::Null))).collect());
+    }
+    Ok(values)
 }
 
 /// Returns the values of these columns, an object of JSON in a line for each row.
@@ -43,21 +48,20 @@ pub(crate) fn lines(batch: &RecordBatch, names: &[String]) -> Result<String, Ope
 
 /// Returns these columns.
 pub(crate) fn columns(batch: &RecordBatch, names: &[String]) -> Result<RecordBatch, OperatorError> {
-    let places = names.iter().map(|name| place(&batch.schema(), name)).collect::<Result<Vec<_>, _>>()?;
-    Ok(batch.project(&places)?)
+    Ok(batch.project(&indices(&batch.schema(), names)?)?)
 }
 
-fn place(schema: &Schema, name: &str) -> Result<usize, OperatorError> {
-    schema.index_of(name).map_err(|_| {
-        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        let error = OperatorError::pipeline(format!("`carry`: there is no column `{name}`"));
-        error.with_help(searchmill_engine::suggest(name, &names, "columns"))
-    })
-}
-
-fn row_values(line: &str, names: &[String]) -> Result<Values, OperatorError> {
-    let row = Json::parse(line).map_err(OperatorError::engine)?;
-    Ok(names.iter().map(|name| (name.clone(), row.get(name).cloned().unwrap_or(Json::Null))).collect())
+fn indices(schema: &Schema, names: &[String]) -> Result<Vec<usize>, OperatorError> {
+    let mut indices = Vec::with_capacity(names.len());
+    for name in names {
+        let Ok(index) = schema.index_of(name) else {
+            let known: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let error = OperatorError::pipeline(format!("`carry`: there is no column `{name}`"));
+            return Err(error.with_help(searchmill_engine::suggest(name, &known, "columns")));
+        };
+        indices.push(index);
+    }
+    Ok(indices)
 }
 
 /// Writes values into a training row.
@@ -74,17 +78,16 @@ pub(crate) fn put(row: &mut Json, values: &[(String, Json)]) -> Result<(), Opera
 
 /// Checks `carry` against the columns of the input at `port`.
 pub(crate) fn checked(declaration: Declaration, port: &'static str, carry: &[String]) -> Declaration {
-    let again = |(place, name): (usize, &String)| {
-        let message = format!("the column `{name}` is there twice");
-        carry[..place].contains(name).then(|| ParamIssue::new(format!("carry.{place}"), message))
-    };
-    let repeated: Vec<ParamIssue> = carry.iter().enumerate().filter_map(again).collect();
+    let mut repeated = Vec::new();
+    for (index, name) in carry.iter().enumerate() {
+        if carry[..index].contains(name) {
+            let message = format!("the column `{name}` is there twice");
+            repeated.push(ParamIssue::new(format!("carry.{index}"), message));
+        }
+    }
     let names = carry.to_vec();
     declaration.issues(repeated).checks_columns(move |tables| {
-        let missing = columns_checked(tables, port, |schema| {
-            names.iter().map(|name| place(schema, name)).collect::<Result<Vec<_>, _>>()
-        });
-        missing.into_iter().collect()
+        columns_checked(tables, port, |schema| indices(schema, &names)).into_iter().collect()
     })
 }
 
@@ -107,15 +110,19 @@ pub(crate) fn with_extra(
 /// Returns pairs with the other columns of one side alone, under their names.
 pub(crate) fn side(pairs: &RecordBatch, is_rejected: bool) -> Result<RecordBatch, OperatorError> {
     let (schema, own) = (pairs.schema(), RecordKind::Pair.schema());
-    let is_of_rejected = |name: &str| {
-        let chosen = name.strip_prefix(REJECTED).filter(|_| own.column_with_name(name).is_none());
-        chosen.is_some_and(|chosen| schema.column_with_name(chosen).is_some())
-    };
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
-    for field in schema.fields().iter().filter(|field| !is_of_rejected(field.name())) {
-        let other = pairs.column_by_name(&format!("{REJECTED}{}", field.name()));
-        let other = other.filter(|_| is_rejected && own.column_with_name(field.name()).is_none());
-        columns.push(Arc::clone(other.unwrap_or(&pairs[field.name().as_str()])));
+    for (field, column) in schema.fields().iter().zip(pairs.columns()) {
+        let name = field.name();
+        let is_own = own.column_with_name(name).is_some();
+        // A column of the rejected side stands beside that of the chosen one, and is no column of its own.
+        if !is_own && name.strip_prefix(REJECTED).is_some_and(|chosen| schema.column_with_name(chosen).is_some()) {
+            continue;
+        }
+        let mut column = column;
+        if is_rejected && !is_own {
+            column = pairs.column_by_name(&format!("{REJECTED}{name}")).unwrap_or(column);
+        }
+        columns.push(Arc::clone(column));
         fields.push(Arc::clone(field));
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)

@@ -61,9 +61,14 @@ impl Conversation {
 
     /// Returns the asides of a rollout in which the model replied.
     pub(crate) fn asides(trajectory: &Trajectory) -> Vec<Self> {
-        let made = |aside: [Recorded; 2]| messages(&aside).ok();
-        let made = trajectory.asides().filter_map(made);
-        made.map(|messages| Self { tools: Vec::new(), messages, is_one_text: false }).collect()
+        let mut asides = Vec::new();
+        for aside in trajectory.asides() {
+            // An aside that was cut has no reply: nothing is to be learnt from it.
+            if let Ok(messages) = messages(&aside) {
+                asides.push(Self { tools: Vec::new(), messages, is_one_text: false });
+            }
+        }
+        asides
     }
 }
 
@@ -128,21 +133,15 @@ fn message(message: &Recorded, before: &[Message]) -> Result<Message, Unfit> {
         name if name == Role::Tool.name() => Ok(Message::Tool(told(message, before)?)),
         name if name == Role::Assistant.name() => {
             let calls = message.tool_calls.iter().map(call).collect::<Result<Vec<_>, _>>()?;
-            require_own_ids(&calls)?;
+            for (index, call) in calls.iter().enumerate() {
+                // A result could belong to two calls.
+                if !call.id.is_empty() && calls[..index].iter().any(|other| other.id == call.id) {
+                    return Err(Unfit::new(format!("two calls of one message have the id `{}`", call.id)));
+                }
+            }
             Ok(Message::Assistant(Spoken { content, reasoning: message.reasoning.clone(), calls }))
         }
         other => Err(Unfit::new(format!("a message has the unknown role `{other}`"))),
-    }
-}
-
-/// Fails if a result could belong to two calls of a message.
-fn require_own_ids(calls: &[Call]) -> Result<(), Unfit> {
-    let repeated = |(place, call): (usize, &Call)| {
-        (!call.id.is_empty() && calls[..place].iter().any(|other| other.id == call.id)).then(|| call.id.clone())
-    };
-    match calls.iter().enumerate().find_map(repeated) {
-        Some(id) => Err(Unfit::new(format!("two calls of one message have the id `{id}`"))),
-        None => Ok(()),
     }
 }
 
@@ -173,17 +172,15 @@ fn call(call: &ToolCall) -> Result<Call, Unfit> {
     if call.name.trim().is_empty() {
         return Err(Unfit { message: "a call has no name".to_owned(), detail: Some(call.arguments.clone()) });
     }
-    let unfit = |reason: String| Unfit {
-        message: format!("the arguments of the call to `{}` are not a JSON object: {reason}", call.name),
-        detail: Some(call.arguments.clone()),
-    };
-    match Json::parse(call.written()) {
-        Ok(arguments @ Json::Object(_)) => {
+    let reason = match Json::parse(call.written()) {
+        Ok(arguments @ Json::Object(_)) => match unambiguous::parse(call.written()) {
+            Ok(_) => return Ok(Call { id: call.id.clone(), name: call.name.clone(), arguments }),
             // Of two values of a field, only one would be left: the model wrote both.
-            unambiguous::parse(call.written()).map_err(|error| unfit(error.to_string()))?;
-            Ok(Call { id: call.id.clone(), name: call.name.clone(), arguments })
-        }
-        Ok(_) => Err(unfit("something else was found".to_owned())),
-        Err(error) => Err(unfit(error)),
-    }
+            Err(error) => error.to_string(),
+        },
+        Ok(_) => "something else was found".to_owned(),
+        Err(error) => error,
+    };
+    let message = format!("the arguments of the call to `{}` are not a JSON object: {reason}", call.name);
+    Err(Unfit { message, detail: Some(call.arguments.clone()) })
 }

@@ -58,10 +58,6 @@ const EMPTY_THINKING: &str = "<think>\n\n</think>\n\n";
 const QWEN2_5_SYSTEM: &str = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
 
 impl Template {
-    fn default_system(self) -> Option<&'static str> {
-        (self == Self::Qwen2_5).then_some(QWEN2_5_SYSTEM)
-    }
-
     /// Returns what ends the model's turn.
     fn end(self) -> &'static str {
         if self == Self::Plain { END_OF_TEXT } else { END }
@@ -83,9 +79,9 @@ impl Block {
         if !loss {
             return;
         }
-        match self.loss.last_mut().filter(|last| last.end == start) {
-            Some(last) => last.end = self.text.len(),
-            None => self.loss.push(start..self.text.len()),
+        match self.loss.last_mut() {
+            Some(last) if last.end == start => last.end = self.text.len(),
+            _ => self.loss.push(start..self.text.len()),
         }
     }
 }
@@ -118,7 +114,8 @@ pub(crate) fn render(messages: &[Json], tools: &[Json], template: Template) -> R
         write_answer(answer, template, &mut rendered);
         return Ok(rendered);
     }
-    if let Some(system) = system_text(system.or(template.default_system()), tools) {
+    let default = (template == Template::Qwen2_5).then_some(QWEN2_5_SYSTEM);
+    if let Some(system) = system_text(system.or(default), tools) {
         rendered.push([START, "system\n"]);
         rendered.push_content(&system);
         rendered.push([END, "\n"]);
@@ -143,7 +140,15 @@ fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
     let mut previous = "";
     for message in messages {
         let role = role(message)?;
-        let (side, text) = block_text(role, message)?;
+        let (side, text) = match role {
+            "user" => (Side::User, content(message)?.to_owned()),
+            "assistant" => (Side::Model, content(message)?.to_owned()),
+            "tool_call" => (Side::Model, call_text(message)?),
+            "tool" | "tool_response" => {
+                (Side::Tools, format!("<tool_response>\n{}\n</tool_response>", content(message)?))
+            }
+            other => return Err(format!("the role `{other}` has no place in agent messages")),
+        };
         let loss = role != "assistant" || message.get("loss") != Some(&Json::Bool(false));
         match blocks.last_mut() {
             // Calls and tool results are separated by newlines; everything else is joined without a separator.
@@ -158,8 +163,9 @@ fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
                 return Err("an answer with `Action:` and `Action Input:` is taken for ReAct by ms-swift".to_owned());
             }
             _ => {
-                blocks.push(Block { side, text: String::new(), loss: Vec::new() });
-                blocks.iter_mut().last().into_iter().for_each(|block| block.push(&text, loss));
+                let mut block = Block { side, text: String::new(), loss: Vec::new() };
+                block.push(&text, loss);
+                blocks.push(block);
             }
         }
         previous = role;
@@ -167,38 +173,40 @@ fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
     Ok(blocks)
 }
 
-fn block_text(role: &str, message: &Json) -> Result<(Side, String), String> {
-    match role {
-        "user" => Ok((Side::User, content(message)?.to_owned())),
-        "assistant" => Ok((Side::Model, content(message)?.to_owned())),
-        "tool_call" => Ok((Side::Model, call_text(message)?)),
-        "tool" | "tool_response" => {
-            Ok((Side::Tools, format!("<tool_response>\n{}\n</tool_response>", content(message)?)))
-        }
-        other => Err(format!("the role `{other}` has no place in agent messages")),
-    }
-}
-
 fn call_text(message: &Json) -> Result<String, String> {
-    let wrong = || "the content of a tool_call must be JSON with `name` and `arguments`".to_owned();
-    let call = parsed(message.get("content").ok_or_else(wrong)?);
-    let name = call.get("name").ok_or_else(wrong)?.clone();
-    let given = |key| call.get(key).filter(|value| **value != Json::Null);
-    let arguments = parsed(given("arguments").or(given("parameters")).ok_or_else(wrong)?);
-    let line = Json::object([("name", name), ("arguments", arguments)]).write();
-    Ok(format!("<tool_call>\n{line}\n</tool_call>"))
+    fn line(content: Option<&Json>) -> Option<String> {
+        let call = parsed(content?);
+        let name = call.get("name")?.clone();
+        // The first of the two that is there and not null.
+        let mut arguments = ["arguments", "parameters"].into_iter().filter_map(|key| call.get(key));
+        let arguments = parsed(arguments.find(|value| **value != Json::Null)?);
+        Some(Json::object([("name", name), ("arguments", arguments)]).write())
+    }
+    match line(message.get("content")) {
+        Some(line) => Ok(format!("<tool_call>\n{line}\n</tool_call>")),
+        None => Err("the content of a tool_call must be JSON with `name` and `arguments`".to_owned()),
+    }
 }
 
 /// Parses JSON text; returns any other value unchanged.
 fn parsed(value: &Json) -> Json {
-    value.as_text().and_then(|text| Json::parse(text).ok()).unwrap_or_else(|| value.clone())
+    match value.as_text().map(Json::parse) {
+        Some(Ok(parsed)) => parsed,
+        _ => value.clone(),
+    }
 }
 
 fn system_text(system: Option<&str>, tools: &[Json]) -> Option<String> {
     if tools.is_empty() {
         return system.filter(|text| !text.is_empty()).map(str::to_owned);
     }
-    let lines: Vec<String> = tools.iter().map(|tool| wrapped(&parsed(tool)).write()).collect();
+    let mut lines = Vec::with_capacity(tools.len());
+    for tool in tools {
+        let tool = parsed(tool);
+        let is_bare = tool.get("type").is_none() && tool.get("function").is_none();
+        let wrapped = if is_bare { Json::object([("type", Json::text("function")), ("function", tool)]) } else { tool };
+        lines.push(wrapped.write());
+    }
     Some(format!(
         "{}\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with \
          function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>\n\nFor each function call, return a \
@@ -209,27 +217,19 @@ fn system_text(system: Option<&str>, tools: &[Json]) -> Option<String> {
     ))
 }
 
-/// Wraps a bare function definition as a tool.
-fn wrapped(tool: &Json) -> Json {
-    if tool.get("type").is_some() || tool.get("function").is_some() {
-        return tool.clone();
-    }
-    Json::object([("type", Json::text("function")), ("function", tool.clone())])
-}
-
 fn write_blocks(blocks: Vec<Block>, template: Template, rendered: &mut Rendered) -> Result<(), String> {
     let count = blocks.len();
     if count == 0 {
         return Err("there are no messages".to_owned());
     }
-    for (place, block) in blocks.into_iter().enumerate() {
-        let answer = block.side == Side::Model;
-        if answer != (place % 2 == 1) || (place + 1 == count && !answer) {
+    for (index, block) in blocks.into_iter().enumerate() {
+        let is_answer = block.side == Side::Model;
+        if is_answer != (index % 2 == 1) || (index + 1 == count && !is_answer) {
             return Err("questions or tool results and answers of the model must alternate, an answer last".to_owned());
         }
-        if answer {
+        if is_answer {
             write_answer(&block, template, rendered);
-            rendered.text.push_str(if place + 1 < count { "\n" } else { "" });
+            rendered.text.push_str(if index + 1 < count { "\n" } else { "" });
         } else {
             rendered.push([START, "user\n"]);
             rendered.push_content(&block.text);
@@ -250,10 +250,14 @@ fn write_answer(block: &Block, template: Template, rendered: &mut Rendered) {
     rendered.text.push_str(end);
     let mut loss: Vec<_> = block.loss.iter().map(|part| part.start + content..part.end + content).collect();
     // What the template puts before the answer, and the end of the turn, count with the parts beside them.
-    if let Some(first) = loss.first_mut().filter(|first| first.start == content) {
+    if let Some(first) = loss.first_mut()
+        && first.start == content
+    {
         first.start = start;
     }
-    if let Some(last) = loss.last_mut().filter(|last| last.end + end.len() == rendered.text.len()) {
+    if let Some(last) = loss.last_mut()
+        && last.end + end.len() == rendered.text.len()
+    {
         last.end = rendered.text.len();
     }
     rendered.loss.extend(loss);

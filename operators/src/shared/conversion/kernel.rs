@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray};
 use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field};
 use searchmill_engine::operator::{Kernel, MapKernel, MapOutput, OperatorError, Ports};
 use searchmill_schemas::{Example, RecordKind, Trajectory, from_batch, to_batch};
 use searchmill_text::json::Json;
@@ -13,6 +13,7 @@ use searchmill_text::json::Json;
 use super::carry;
 use super::conversation::{Conversation, require_finished};
 use super::hermes::Rendered;
+use crate::shared::columns::with_columns;
 use crate::shared::unfit::Unfit;
 
 /// Input port of the rollouts.
@@ -153,9 +154,11 @@ impl Converter {
             require_finished(trajectory)?;
         }
         let conversation = self.converted(&Conversation::new(trajectory)?)?;
-        let asides = Conversation::asides(trajectory);
-        let asides = asides.iter().map(|aside| self.converted(aside));
-        std::iter::once(Ok(conversation)).chain(asides).collect()
+        let mut rows = vec![conversation];
+        for aside in Conversation::asides(trajectory) {
+            rows.push(self.converted(&aside)?);
+        }
+        Ok(rows)
     }
 }
 
@@ -163,7 +166,7 @@ impl MapKernel for Converter {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let (mut examples, mut loss, mut content) = (Vec::new(), Vec::new(), Vec::new());
         let (carried, mut origins) = (carry::values(batch, &self.carry)?, Vec::new());
-        for (place, trajectory) in from_batch::<Trajectory>(batch)?.into_iter().enumerate() {
+        for (index, trajectory) in from_batch::<Trajectory>(batch)?.into_iter().enumerate() {
             let rows = match self.rows(&trajectory) {
                 Ok(rows) => rows,
                 Err(unfit) => {
@@ -172,8 +175,8 @@ impl MapKernel for Converter {
                 }
             };
             for (number, (mut row, rendered)) in rows.into_iter().enumerate() {
-                carry::put(&mut row, &carried[place])?;
-                origins.push((0, place));
+                carry::put(&mut row, &carried[index])?;
+                origins.push((0, index));
                 let (text, spans) = rendered.map(|rendered| (rendered.text, (rendered.loss, rendered.content))).unzip();
                 let (learnt, said) = spans.unzip();
                 let id = &trajectory.id;
@@ -189,13 +192,14 @@ impl MapKernel for Converter {
                 content.push(said);
             }
         }
-        let mut made = to_batch(&examples)?;
+        let mut rows = to_batch(&examples)?;
+        // Only formats that render a text have spans.
         if loss.iter().any(Option::is_some) {
-            made = with_spans(&made, "loss_spans", &loss)?;
-            made = with_spans(&made, "content_spans", &content)?;
+            rows = with_spans(&rows, "loss_spans", &loss)?;
+            rows = with_spans(&rows, "content_spans", &content)?;
         }
         let views = std::slice::from_ref(batch);
-        output.push(EXAMPLES, carry::with_extra(&made, views, RecordKind::Trajectory, &origins)?);
+        output.push(EXAMPLES, carry::with_extra(&rows, views, RecordKind::Trajectory, &origins)?);
         Ok(())
     }
 }
@@ -207,18 +211,19 @@ pub(super) fn with_spans(
     name: &str,
     spans: &[Option<Vec<Range<usize>>>],
 ) -> Result<RecordBatch, OperatorError> {
-    let end = |name: &str, of: fn(&Range<usize>) -> usize| {
-        let ends = spans.iter().flatten().flatten().map(|span| of(span) as i64);
-        let array: ArrayRef = Arc::new(Int64Array::from_iter_values(ends));
-        (Arc::new(Field::new(name, DataType::Int64, false)), array)
-    };
-    let items = StructArray::from(vec![end("start", |span| span.start), end("end", |span| span.end)]);
-    let lengths = spans.iter().map(|ranges| ranges.as_ref().map_or(0, Vec::len));
+    let (mut starts, mut ends, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+    for ranges in spans {
+        let ranges = ranges.as_deref().unwrap_or_default();
+        lengths.push(ranges.len());
+        for range in ranges {
+            starts.push(range.start as i64);
+            ends.push(range.end as i64);
+        }
+    }
+    let fields = ["start", "end"].map(|name| Field::new(name, DataType::Int64, false));
+    let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(starts)), Arc::new(Int64Array::from(ends))];
+    let items = StructArray::try_new(fields.to_vec().into(), columns, None)?;
     let item = Arc::new(Field::new("item", items.data_type().clone(), false));
     let lists = ListArray::new(item, OffsetBuffer::from_lengths(lengths), Arc::new(items), None);
-    let mut fields = batch.schema().fields().to_vec();
-    fields.push(Arc::new(Field::new(name, lists.data_type().clone(), false)));
-    let mut columns = batch.columns().to_vec();
-    columns.push(Arc::new(lists));
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    with_columns(batch, vec![(Field::new(name, lists.data_type().clone(), false), Arc::new(lists))])
 }

@@ -51,11 +51,13 @@ impl Preference {
             return Err(Unfit::new("the two conversations are the same"));
         }
         let equal = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-        let is_turn = |messages: &[Message], at: usize| matches!(messages.get(at), Some(Message::Assistant(_)));
-        match (0..=equal).rev().find(|&at| is_turn(one, at) && is_turn(other, at)) {
-            Some(shared) => Ok(Self { chosen, rejected, shared }),
-            None => Err(Unfit::new("the two conversations have different prompts")),
+        // The prompt ends where both go on with the model, also before equal messages of it.
+        for shared in (0..=equal).rev() {
+            if let (Some(Message::Assistant(_)), Some(Message::Assistant(_))) = (one.get(shared), other.get(shared)) {
+                return Ok(Self { chosen, rejected, shared });
+            }
         }
+        Err(Unfit::new("the two conversations have different prompts"))
     }
 
     /// Returns the messages with which both conversations begin.
@@ -173,17 +175,18 @@ fn with_texts(examples: &RecordBatch, texts: Vec<Option<[Rendered; 2]>>) -> Resu
     let Some(texts) = texts.into_iter().collect::<Option<Vec<_>>>().filter(|texts| !texts.is_empty()) else {
         return Ok(examples.clone());
     };
-    let mut made = examples.clone();
+    let mut rows = examples.clone();
     let (chosen, rejected): (Vec<Rendered>, Vec<Rendered>) = texts.into_iter().map(|[one, other]| (one, other)).unzip();
     for (prefix, side) in [("", chosen), (REJECTED, rejected)] {
+        // The examples have the text of the chosen one already.
         if !prefix.is_empty() {
             let text: ArrayRef = Arc::new(StringArray::from_iter_values(side.iter().map(|rendered| &rendered.text)));
-            made = with_columns(&made, vec![(Field::new(format!("{prefix}text"), DataType::Utf8, false), text)])?;
+            rows = with_columns(&rows, vec![(Field::new(format!("{prefix}text"), DataType::Utf8, false), text)])?;
         }
         let (loss, content): (Vec<_>, Vec<_>) =
             side.into_iter().map(|rendered| (Some(rendered.loss), Some(rendered.content))).unzip();
-        made = with_spans(&made, &format!("{prefix}loss_spans"), &loss)?;
-        made = with_spans(&made, &format!("{prefix}content_spans"), &content)?;
+        rows = with_spans(&rows, &format!("{prefix}loss_spans"), &loss)?;
+        rows = with_spans(&rows, &format!("{prefix}content_spans"), &content)?;
     }
-    Ok(made)
+    Ok(rows)
 }

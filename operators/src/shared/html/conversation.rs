@@ -34,6 +34,7 @@ pub(crate) fn render(trajectory: &Trajectory, good: bool, facts: &[String]) -> S
     write!(out, r#"<p>Golden: <mark>{golden}</mark> · Predicted: <b class="{verdict}">{prediction}</b></p>"#).ok();
     out.push_str(&evidence(trajectory));
     out.push_str("</header>");
+    // The question stands in the heading already.
     for message in trajectory.messages.iter().filter(|message| message.role != Role::User.name()) {
         out.push_str(&render_message(message, &gold));
     }
@@ -50,11 +51,18 @@ struct Gold {
 
 impl Gold {
     fn of(trajectory: &Trajectory) -> Self {
-        let evidence = trajectory.evidence.iter();
-        let supporting = evidence.flat_map(|gold| [gold.fact.clone(), gold.title.clone()]).flatten();
-        let answers = trajectory.golden_answers.iter().filter(|answer| !is_uninformative(&normalize_answer(answer)));
-        let mut texts: Vec<_> = supporting.chain(answers.cloned()).map(|text| text.trim().to_owned()).collect();
+        let mut texts = Vec::new();
+        for gold in &trajectory.evidence {
+            texts.extend(gold.fact.iter().chain(&gold.title).map(|text| text.trim().to_owned()));
+        }
+        for answer in &trajectory.golden_answers {
+            // Marks on each `yes` or `no` would hide the others.
+            if !is_uninformative(&normalize_answer(answer)) {
+                texts.push(answer.trim().to_owned());
+            }
+        }
         texts.retain(|text| !text.is_empty());
+        // Longer texts are marked first, so that a title does not break the fact that contains it.
         texts.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         texts.dedup();
         Self { texts, documents: gold_documents(trajectory) }
@@ -66,7 +74,11 @@ impl Gold {
         for wanted in &self.texts {
             for (start, found) in text.match_indices(wanted.as_str()) {
                 let end = start + found.len();
-                if is_whole(text, start, end) && spans.iter().all(|(from, to)| end <= *from || start >= *to) {
+                let before = text[..start].chars().next_back();
+                let after = text[end..].chars().next();
+                // `in 1843` is no part of `in 18434`.
+                let is_whole = !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric);
+                if is_whole && spans.iter().all(|(from, to)| end <= *from || start >= *to) {
                     spans.push((start, end));
                 }
             }
@@ -79,12 +91,6 @@ impl Gold {
         }
         out + &escape(&text[at..])
     }
-}
-
-fn is_whole(text: &str, start: usize, end: usize) -> bool {
-    let before = text[..start].chars().next_back();
-    let after = text[end..].chars().next();
-    !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
 }
 
 fn evidence(trajectory: &Trajectory) -> String {
@@ -101,7 +107,11 @@ fn evidence(trajectory: &Trajectory) -> String {
 }
 
 fn render_message(message: &Message, gold: &Gold) -> String {
-    let (role, class) = (escape(&message.role), role_class(&message.role));
+    let (role, class) = match message.role.as_str() {
+        "assistant" => ("assistant", "assistant"),
+        "tool" => ("tool", "tool"),
+        role => (role, "system"),
+    };
     let mut body = String::new();
     if let Some(reasoning) = message.reasoning.as_deref().filter(|text| !text.is_empty()) {
         let text = escape(&cut(reasoning));
@@ -120,29 +130,22 @@ fn render_message(message: &Message, gold: &Gold) -> String {
     if class == "system" {
         body = format!("<details><summary>Instructions</summary>{body}</details>");
     }
-    format!(r#"<section class="turn {class}"><h5>{role}</h5>{body}</section>"#)
-}
-
-fn role_class(role: &str) -> &'static str {
-    match role {
-        "assistant" => "assistant",
-        "tool" => "tool",
-        _ => "system",
-    }
+    format!(r#"<section class="turn {class}"><h5>{}</h5>{body}</section>"#, escape(role))
 }
 
 fn observations(message: &Message, gold: &Gold) -> String {
     if message.observations.is_empty() {
         return String::new();
     }
-    let chip = |seen: &searchmill_schemas::Observation| {
+    let mut out = String::from(r#"<p class="chips">"#);
+    for seen in &message.observations {
         let title = escape(seen.title.as_deref().unwrap_or(&seen.document_id));
-        let found = !gold.documents.found_in(&seen.document_id, seen.title.as_deref()).is_empty();
-        let class = if found { "chip gold" } else { "chip" };
+        let is_gold = !gold.documents.found_in(&seen.document_id, seen.title.as_deref()).is_empty();
+        let class = if is_gold { "chip gold" } else { "chip" };
         let (id, score) = (escape(&seen.chunk_id), seen.score);
-        format!(r#"<span class="{class}" title="{id}, score {score:.4}">{title}</span>"#)
-    };
-    format!(r#"<p class="chips">{}</p>"#, message.observations.iter().map(chip).collect::<String>())
+        write!(out, r#"<span class="{class}" title="{id}, score {score:.4}">{title}</span>"#).ok();
+    }
+    out + "</p>"
 }
 
 fn cut(text: &str) -> String {

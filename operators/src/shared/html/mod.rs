@@ -9,6 +9,7 @@ use std::path::Path;
 
 use plot::escape;
 use searchmill_engine::operator::OperatorError;
+use serde_json::Value;
 
 /// Writes a file of a report. Text of data cannot change the direction of the text beside it.
 ///
@@ -19,10 +20,20 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), OperatorError> {
         .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
 }
 
+/// Writes a file of JSON, indented.
+///
+/// # Errors
+/// Fails, with its path, if it cannot be written.
+pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), OperatorError> {
+    write(path, &format!("{value:#}\n"))
+}
+
 /// Writes embeddings, overrides and isolates of directions (Unicode Standard Annex 9) as `\u202e`, as on the terminal and
 /// in JSON: `gpj.exe` behind an override would read as `exe.jpg`.
 fn directions_shown(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    fn steers(c: char) -> bool {
+        matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    }
     if !text.contains(steers) {
         return Cow::Borrowed(text);
     }
@@ -42,14 +53,15 @@ pub(crate) struct Card(pub(crate) String, pub(crate) String, pub(crate) String);
 
 /// Renders key figures; empty without any.
 pub(crate) fn cards(cards: &[Card]) -> String {
-    let card = |Card(title, value, detail): &Card| {
-        let (value, detail) = (escape(value), escape(detail));
-        format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
-    };
     if cards.is_empty() {
         return String::new();
     }
-    format!("<div class=\"cards\">{}</div>", cards.iter().map(card).collect::<String>())
+    let mut out = String::from("<div class=\"cards\">");
+    for Card(title, value, detail) in cards {
+        let (value, detail) = (escape(value), escape(detail));
+        out += &format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>");
+    }
+    out + "</div>"
 }
 
 /// Renders a page with this heading.

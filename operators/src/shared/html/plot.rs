@@ -60,8 +60,8 @@ impl Series {
         class: &'static str,
         values: impl IntoIterator<Item = V>,
     ) -> Self {
-        let estimate = |value: V| value.into().map(|value| Estimate { value, ..Estimate::default() });
-        Self { name: name.to_owned(), class, values: values.into_iter().map(estimate).collect() }
+        let values = values.into_iter().map(|value| Some(Estimate { value: value.into()?, ..Estimate::default() }));
+        Self { name: name.to_owned(), class, values: values.collect() }
     }
 
     /// Whether the series has no values.
@@ -106,6 +106,7 @@ impl Plot {
     pub(crate) fn bars(&self) -> String {
         let top = self.top();
         let slot = INNER_WIDTH / self.categories.len().max(1) as f64;
+        // Four fifths of a slot, so that groups of bars stand apart.
         let width = (slot * 0.8 / self.series.len().max(1) as f64).min(44.0);
         let mut marks = String::new();
         for (s, series) in self.series.iter().enumerate() {
@@ -117,38 +118,48 @@ impl Plot {
                 marks.push_str(&bar(x, width, *estimate, top, series.class, &name));
             }
         }
-        self.figure(&marks, top, |category| LEFT + slot * (category as f64 + 0.5), slot)
+        self.figure(&marks, top, slot)
     }
 
     /// Draws lines over x = the categories.
     pub(crate) fn lines(&self) -> String {
         let top = self.top();
         let step = INNER_WIDTH / self.categories.len().max(2) as f64;
-        let x = |category: usize| LEFT + step * (category as f64 + 0.5);
         let mut marks = String::new();
-        for series in &self.series {
-            let points = series.values.iter().enumerate().filter_map(|(i, value)| Some((i, (*value)?)));
-            let path: Vec<_> = points.clone().map(|(i, e)| format!("{:.1},{:.1}", x(i), y(e.value, top))).collect();
-            write!(marks, r#"<polyline class="line {}" points="{}"/>"#, series.class, path.join(" ")).ok();
-            for (i, estimate) in points {
-                let label = escape(&format!("{} at {}: {}", series.name, self.categories[i], self.label(estimate)));
-                let (x, y) = (x(i), y(estimate.value, top));
-                let class = series.class;
-                write!(
-                    marks,
-                    r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3.5"><title>{label}</title></circle>"#
-                )
-                .ok();
+        for Series { name, class, values } in &self.series {
+            let (mut path, mut points) = (Vec::new(), String::new());
+            for (i, value) in values.iter().enumerate() {
+                let Some(estimate) = value else { continue };
+                let (x, y) = (LEFT + step * (i as f64 + 0.5), y(estimate.value, top));
+                path.push(format!("{x:.1},{y:.1}"));
+                let label = escape(&format!("{name} at {}: {}", self.categories[i], self.label(*estimate)));
+                let title = format!("<title>{label}</title>");
+                write!(points, r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3.5">{title}</circle>"#).ok();
             }
+            // The points after their line, so that they lie on it.
+            write!(marks, r#"<polyline class="line {class}" points="{}"/>{points}"#, path.join(" ")).ok();
         }
-        self.figure(&marks, top, x, step)
+        self.figure(&marks, top, step)
     }
 
-    fn figure(&self, marks: &str, top: f64, x: impl Fn(usize) -> f64, slot: f64) -> String {
+    /// Draws the axes around the marks; a category has a slot of this width.
+    fn figure(&self, marks: &str, top: f64, slot: f64) -> String {
         let title = escape(&self.title);
         let mut out = format!("<figure><figcaption>{title}</figcaption>{}", self.legend());
         write!(out, r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">"#).ok();
-        out.push_str(&self.axes(top));
+        let step = match self.unit {
+            Unit::Score | Unit::Share | Unit::Number => top / 5.0,
+            Unit::Count => (top / 5.0).max(1.0),
+        };
+        let mut value = 0.0;
+        // A sum of steps may end a little above the top.
+        while value <= top + 1e-9 {
+            let (right, y, label) = (LEFT + INNER_WIDTH, y(value, top), self.tick(value));
+            write!(out, r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#).ok();
+            let (x, y) = (LEFT - 6.0, y + 4.0);
+            write!(out, r#"<text x="{x}" y="{y:.1}" class="tick end">{label}</text>"#).ok();
+            value += step;
+        }
         out.push_str(marks);
         // Draws only every n-th label if labels would overlap; each keeps its full text as a tooltip.
         let longest = self.categories.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -157,7 +168,7 @@ impl Plot {
         for (category, name) in self.categories.iter().enumerate().step_by(every) {
             let shown = escape(&shorten(name, fits.max(4)));
             let full = escape(name);
-            let (x, y) = (x(category), TOP + INNER_HEIGHT + 19.0);
+            let (x, y) = (LEFT + slot * (category as f64 + 0.5), TOP + INNER_HEIGHT + 19.0);
             write!(out, r#"<text x="{x:.1}" y="{y:.1}" class="tick middle">{shown}<title>{full}</title></text>"#).ok();
         }
         let (x, y, name) = (LEFT + INNER_WIDTH / 2.0, HEIGHT - 8.0, escape(&self.x_title));
@@ -166,30 +177,11 @@ impl Plot {
     }
 
     fn legend(&self) -> String {
-        let entry = |series: &Series| {
-            let class = series.class;
-            format!(r#"<span><i class="swatch {class}"></i>{}</span>"#, escape(&series.name))
-        };
-        format!(r#"<div class="legend">{}</div>"#, self.series.iter().map(entry).collect::<String>())
-    }
-
-    fn axes(&self, top: f64) -> String {
-        let mut out = String::new();
-        for value in self.ticks(top) {
-            let (right, y, label) = (LEFT + INNER_WIDTH, y(value, top), self.tick(value));
-            write!(out, r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#).ok();
-            let (x, y) = (LEFT - 6.0, y + 4.0);
-            write!(out, r#"<text x="{x}" y="{y:.1}" class="tick end">{label}</text>"#).ok();
+        let mut out = String::from(r#"<div class="legend">"#);
+        for Series { name, class, .. } in &self.series {
+            write!(out, r#"<span><i class="swatch {class}"></i>{}</span>"#, escape(name)).ok();
         }
-        out
-    }
-
-    fn ticks(&self, top: f64) -> Vec<f64> {
-        let step = match self.unit {
-            Unit::Score | Unit::Share | Unit::Number => top / 5.0,
-            Unit::Count => (top / 5.0).max(1.0),
-        };
-        std::iter::successors(Some(0.0), |value| Some(value + step)).take_while(|value| *value <= top + 1e-9).collect()
+        out + "</div>"
     }
 
     fn tick(&self, value: f64) -> String {
@@ -255,6 +247,7 @@ fn y(value: f64, top: f64) -> f64 {
 
 fn bar(x: f64, width: f64, estimate: Estimate, top: f64, class: &str, name: &str) -> String {
     let (high, base) = (y(estimate.value, top), y(0.0, top));
+    // A bar of 0 is a line, so that its tooltip can be found.
     let (left, inner, height) = (x + 1.0, (width - 2.0).max(1.0), (base - high).max(0.5));
     let mut out = format!(
         r#"<g><rect class="{class}" x="{left:.1}" y="{high:.1}" width="{inner:.1}" height="{height:.1}" rx="2"/>"#

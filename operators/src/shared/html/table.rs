@@ -27,47 +27,53 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    fn widths(&self) -> Vec<usize> {
-        let cells =
-            |column: usize| std::iter::once(&self.header).chain(&self.rows).filter_map(move |row| row.get(column));
-        (0..self.header.len()).map(|column| cells(column).map(|cell| width(cell)).max().unwrap_or(0)).collect()
-    }
-
     /// Renders the table with box-drawing lines: the first column left-aligned, the others right-aligned.
     pub(crate) fn render(&self) -> String {
-        let widths = self.widths();
-        let rule = |left: &str, middle: &str, right: &str| {
-            let bars: Vec<String> = widths.iter().map(|width| "─".repeat(width + 2)).collect();
-            format!("{left}{}{right}\n", bars.join(middle))
-        };
-        let mut out = format!("{}\n{}", self.title, rule("┌", "┬", "┐"));
+        let mut widths = vec![0; self.header.len()];
+        for row in std::iter::once(&self.header).chain(&self.rows) {
+            for (wide, cell) in widths.iter_mut().zip(row) {
+                *wide = width(cell).max(*wide);
+            }
+        }
+        let bars: Vec<String> = widths.iter().map(|width| "─".repeat(width + 2)).collect();
+        let mut out = format!("{}\n┌{}┐\n", self.title, bars.join("┬"));
         out.push_str(&line(&self.header, &widths));
-        out.push_str(&rule("├", "┼", "┤"));
+        writeln!(out, "├{}┤", bars.join("┼")).ok();
         for row in &self.rows {
             out.push_str(&line(row, &widths));
         }
-        out.push_str(&rule("└", "┴", "┘"));
+        writeln!(out, "└{}┘", bars.join("┴")).ok();
         out
     }
 
     /// Renders the table for a page.
     pub(crate) fn html(&self) -> String {
-        let cells = |row: &[String], tag: &str| {
-            let cells = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
-            format!("<tr>{}</tr>", cells.collect::<Vec<_>>().concat())
-        };
+        fn push_row(out: &mut String, row: &[String], tag: &str) {
+            out.push_str("<tr>");
+            for cell in row {
+                write!(out, "<{tag}>{}</{tag}>", escape(cell)).ok();
+            }
+            out.push_str("</tr>");
+        }
         let wide = if self.header.len() > 4 { " wide" } else { "" };
         let mut out = format!("<section class=\"table{wide}\"><h3>{}</h3><div><table><thead>", escape(&self.title));
-        write!(out, "{}</thead><tbody>", cells(&self.header, "th")).ok();
-        out.extend(self.rows.iter().map(|row| cells(row, "td")));
+        push_row(&mut out, &self.header, "th");
+        out.push_str("</thead><tbody>");
+        for row in &self.rows {
+            push_row(&mut out, row, "td");
+        }
         out + "</tbody></table></div></section>"
     }
 }
 
 /// Width of a text in terminal columns: wide East Asian characters take two.
 pub(crate) fn width(text: &str) -> usize {
-    let wide = |c: char| matches!(c, '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff60}' | '\u{1f300}'..='\u{1faff}');
-    text.chars().map(|c| if wide(c) { 2 } else { 1 }).sum()
+    let mut width = 0;
+    for c in text.chars() {
+        let is_wide = matches!(c, '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff60}' | '\u{1f300}'..='\u{1faff}');
+        width += if is_wide { 2 } else { 1 };
+    }
+    width
 }
 
 fn line(cells: &[String], widths: &[usize]) -> String {
@@ -89,7 +95,8 @@ pub(crate) fn estimate_cells(estimate: Option<Estimate>) -> [String; 2] {
 
 /// Formats the value of an estimate.
 pub(crate) fn value_cell(estimate: Option<Estimate>) -> String {
-    estimate.map_or_else(|| NOTHING.to_owned(), |estimate| format!("{:.3}", estimate.value))
+    let [value, _] = estimate_cells(estimate);
+    value
 }
 
 /// Formats a number with at most four decimals.

@@ -41,6 +41,12 @@ pub(crate) fn check_key(path: &str, text: &str) -> Option<ParamIssue> {
     if plain { None } else { check_expression(path, text) }
 }
 
+/// Returns an issue for each invalid key of the list `path`.
+pub(crate) fn check_keys(path: &str, keys: &[String]) -> Vec<ParamIssue> {
+    let keys = keys.iter().enumerate();
+    keys.filter_map(|(index, key)| check_key(&format!("{path}.{index}"), key)).collect()
+}
+
 /// Returns an issue if `text` is not a single read-only SQL query.
 pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
     if text.trim().is_empty() {
@@ -110,14 +116,14 @@ impl Visitor for Refused {
 fn unrepeatable_names() -> &'static BTreeSet<String> {
     static NAMES: OnceLock<BTreeSet<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
-        let all = SessionStateDefaults::default_scalar_functions().into_iter();
-        let changing = all.filter(|function| function.signature().volatility != Volatility::Immutable);
-        changing
-            .flat_map(|function| {
-                let aliases = function.aliases().to_vec();
-                std::iter::once(function.name().to_owned()).chain(aliases)
-            })
-            .collect()
+        let mut names = BTreeSet::new();
+        for function in SessionStateDefaults::default_scalar_functions() {
+            if function.signature().volatility != Volatility::Immutable {
+                names.insert(function.name().to_owned());
+                names.extend(function.aliases().iter().cloned());
+            }
+        }
+        names
     })
 }
 
@@ -134,10 +140,15 @@ pub(crate) fn tables_of(text: &str) -> Option<Vec<TableReference>> {
 /// Returns an issue for the first table of a query that is not an input. Table functions are ignored.
 pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<ParamIssue> {
     let tables = tables_of(text)?;
-    let mut bare = tables.iter().filter(|table| table.schema().is_none()).map(TableReference::table);
-    let unknown_name = bare.find(|table| !inputs.iter().any(|input| input.eq_ignore_ascii_case(table)))?;
-    let (message, help) = missing_input(unknown_name, inputs);
-    Some(ParamIssue::new(path, message).about(Some(Word::first(unknown_name))).with_help(help))
+    for table in &tables {
+        let name = table.table();
+        // A table with a schema, such as `information_schema.tables`, is no name of an input.
+        if table.schema().is_none() && !inputs.iter().any(|input| input.eq_ignore_ascii_case(name)) {
+            let (message, help) = missing_input(name, inputs);
+            return Some(ParamIssue::new(path, message).about(Some(Word::first(name))).with_help(help));
+        }
+    }
+    None
 }
 
 /// Whether the text contains `name(`.
@@ -163,7 +174,7 @@ pub(crate) fn require_repeatable(param: &str, expression: &Expr) -> Result<(), O
         found = unrepeatable(part);
         Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
-    found.map_or(Ok(()), |name| Err(not_repeatable(param, &name)))
+    repeatable(param, found)
 }
 
 /// Checks every expression of a plan in the same way, including subqueries.
@@ -172,12 +183,20 @@ pub(crate) fn require_repeatable_plan(param: &str, plan: &LogicalPlan) -> Result
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
             expression.apply(|part| {
-                found = found.take().or_else(|| unrepeatable(part));
+                // `Stop` would end the walk of this expression alone.
+                if found.is_none() {
+                    found = unrepeatable(part);
+                }
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
-    found.map_or(Ok(()), |name| Err(not_repeatable(param, &name)))
+    repeatable(param, found)
+}
+
+fn repeatable(param: &str, found: Option<String>) -> Result<(), OperatorError> {
+    let Some(name) = found else { return Ok(()) };
+    Err(OperatorError::pipeline(format!("`{param}`: {}", gives_other_values(&name))).with_help(ELSEWHERE))
 }
 
 fn unrepeatable(part: &Expr) -> Option<String> {
@@ -194,10 +213,6 @@ const ELSEWHERE: &str = "put the value into `params:`, or use `sample` for seede
 
 fn gives_other_values(name: &str) -> String {
     format!("`{name}()` gives another value each time, so its result cannot be kept")
-}
-
-fn not_repeatable(param: &str, name: &str) -> OperatorError {
-    OperatorError::pipeline(format!("`{param}`: {}", gives_other_values(name))).with_help(ELSEWHERE)
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ impl OfText {
             return Ok(Arc::new(ListArray::try_new(item, list.offsets().clone(), texts, list.nulls().cloned())?));
         }
         let texts = cast(values, &DataType::Utf8)?;
-        let converted = texts.as_string::<i32>().iter().map(|text| text.map(self.convert));
-        Ok(Arc::new(converted.collect::<StringArray>()))
+        let converted: StringArray = texts.as_string::<i32>().iter().map(|text| text.map(self.convert)).collect();
+        Ok(Arc::new(converted))
     }
 }
 
@@ -81,12 +81,9 @@ impl ScalarUDFImpl for OfText {
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        let text = |kind: &DataType| {
-            kind.is_null() || matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-        };
         match types {
-            [kind] if text(kind) => Ok(DataType::Utf8),
-            [DataType::List(item)] if text(item.data_type()) => {
+            [kind] if kind.is_null() || kind.is_string() => Ok(DataType::Utf8),
+            [DataType::List(item)] if item.data_type().is_null() || item.data_type().is_string() => {
                 Ok(DataType::List(Arc::new(item.as_ref().clone().with_data_type(DataType::Utf8))))
             }
             _ => Err(DataFusionError::Plan(format!("{} takes a text or a list of texts", self.name))),
@@ -106,25 +103,26 @@ impl ScalarUDFImpl for OfText {
 /// punctuation), but for Unicode forms, which differ: `nfkc` makes them equal. A text with fewer than n words has one n-gram. Null if a text is null.
 fn ngram_jaccard() -> ScalarUDF {
     let types = vec![DataType::Utf8, DataType::Utf8, DataType::Int64];
-    let run = |args: &[ColumnarValue]| {
-        let values = ColumnarValue::values_to_arrays(args)?;
-        let [a, b, n] = values.as_slice() else {
-            return Err(DataFusionError::Execution("ngram_jaccard takes two texts and a number".to_owned()));
-        };
-        let rows = a.as_string::<i32>().iter().zip(b.as_string::<i32>()).zip(n.as_primitive::<Int64Type>());
-        let of_row = |((a, b), n): ((Option<&str>, Option<&str>), Option<i64>)| {
-            let (Some(a), Some(b), Some(n)) = (a, b, n) else { return Ok(None) };
-            similarity(a, b, n).map(Some)
-        };
-        let values: Float64Array = rows.map(of_row).collect::<Result<_>>()?;
-        Ok(ColumnarValue::Array(Arc::new(values)))
-    };
-    create_udf("ngram_jaccard", types, DataType::Float64, Volatility::Immutable, Arc::new(run))
+    create_udf("ngram_jaccard", types, DataType::Float64, Volatility::Immutable, Arc::new(similarities))
 }
 
-fn similarity(a: &str, b: &str, n: i64) -> Result<f64> {
-    let n = usize::try_from(n).ok().filter(|n| *n > 0);
-    let n = n.ok_or_else(|| DataFusionError::Execution("ngram_jaccard needs n-grams of at least 1 word".to_owned()))?;
-    let set = |text| minhash::set(Words::normalized(text).grams(n));
-    Ok(minhash::jaccard(&set(a), &set(b)))
+fn similarities(args: &[ColumnarValue]) -> Result<ColumnarValue> {
+    let values = ColumnarValue::values_to_arrays(args)?;
+    let [a, b, n] = values.as_slice() else {
+        return Err(DataFusionError::Execution("ngram_jaccard takes two texts and a number".to_owned()));
+    };
+    let mut similarities = Vec::with_capacity(a.len());
+    for ((a, b), n) in a.as_string::<i32>().iter().zip(b.as_string::<i32>()).zip(n.as_primitive::<Int64Type>()) {
+        let (Some(a), Some(b), Some(n)) = (a, b, n) else {
+            similarities.push(None);
+            continue;
+        };
+        let n = match usize::try_from(n) {
+            Ok(n) if n > 0 => n,
+            _ => return Err(DataFusionError::Execution("ngram_jaccard needs n-grams of at least 1 word".to_owned())),
+        };
+        let (a, b) = (minhash::set(Words::normalized(a).grams(n)), minhash::set(Words::normalized(b).grams(n)));
+        similarities.push(Some(minhash::jaccard(&a, &b)));
+    }
+    Ok(ColumnarValue::Array(Arc::new(Float64Array::from(similarities))))
 }

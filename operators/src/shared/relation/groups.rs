@@ -24,11 +24,13 @@ impl Keys {
         let session = query_session()?;
         register(&session);
         let schema = DFSchema::try_from(Arc::clone(schema))?;
-        let bound = by.iter().map(|text| {
+        let mut keys = Vec::with_capacity(by.len());
+        for text in by {
             let expression = key(&session, &schema, param, text.as_ref())?;
-            session.create_physical_expr(expression, &schema).map_err(|error| explain(param, error, &[]))
-        });
-        Ok(Self(bound.collect::<Result<_, OperatorError>>()?))
+            let bound = session.create_physical_expr(expression, &schema);
+            keys.push(bound.map_err(|error| explain(param, error, &[]))?);
+        }
+        Ok(Self(keys))
     }
 
     /// Returns the values of a batch, a column for each key.
@@ -39,11 +41,9 @@ impl Keys {
 
 /// Returns an issue for each key of the list `path` that does not fit these columns.
 pub(crate) fn unknown_keys(schema: &SchemaRef, path: &str, keys: &[impl AsRef<str>]) -> Vec<ParamIssue> {
-    let issue = |(place, key): (usize, &_)| {
-        let path = format!("{path}.{place}");
-        Keys::new(schema, &path, std::slice::from_ref(key)).err().map(ParamIssue::from)
-    };
-    keys.iter().enumerate().filter_map(issue).collect()
+    // Each alone, so that every wrong key has its issue.
+    let bound = keys.chunks(1).enumerate().map(|(index, key)| Keys::new(schema, &format!("{path}.{index}"), key));
+    bound.filter_map(|bound| bound.err().map(ParamIssue::from)).collect()
 }
 
 /// Returns the same for the only key of a param.
@@ -69,6 +69,7 @@ impl Grouping {
     /// Returns the group of each row as an index into [`Self::labels`].
     pub(crate) fn assign(&mut self, batch: &RecordBatch) -> Result<Vec<u32>, OperatorError> {
         let columns = self.keys.values(batch)?;
+        // One converter for all batches: only then are its bytes of equal keys equal.
         let converter = match self.converter.take() {
             Some(converter) => converter,
             None => RowConverter::new(columns.iter().map(|c| SortField::new(c.data_type().clone())).collect())?,
@@ -77,16 +78,19 @@ impl Grouping {
         let options = FormatOptions::default().with_null("null");
         let written = columns.iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let written = written.collect::<Result<Vec<_>, _>>()?;
-        (0..batch.num_rows()).map(|row| self.place(values.row(row).as_ref(), &written, row)).collect()
-    }
-
-    fn place(&mut self, key: &[u8], columns: &[ArrayFormatter<'_>], row: usize) -> Result<u32, OperatorError> {
-        if let Some(place) = self.labels.get_index_of(key) {
-            return Ok(place as u32);
+        let mut groups = Vec::with_capacity(batch.num_rows());
+        for row in 0..batch.num_rows() {
+            let values = values.row(row);
+            // A label is written for the first row of a group alone.
+            let group = if let Some(group) = self.labels.get_index_of(values.as_ref()) {
+                group
+            } else {
+                let label: Result<Vec<_>, _> = written.iter().map(|column| column.value(row).try_to_string()).collect();
+                self.labels.insert_full(values.as_ref().into(), label?.join("/")).0
+            };
+            groups.push(group as u32);
         }
-        let values = columns.iter().map(|column| column.value(row).try_to_string());
-        let label = values.collect::<Result<Vec<_>, _>>()?.join("/");
-        Ok(self.labels.insert_full(key.into(), label).0 as u32)
+        Ok(groups)
     }
 
     /// Labels of the groups in order of first appearance: the key values joined by `/`, NULL as `null`.

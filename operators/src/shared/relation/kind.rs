@@ -20,12 +20,12 @@ const EVIDENCE: &str = "evidence";
 /// If the result lacks columns that must have a value.
 pub(crate) fn with_columns_of(kind: RowKind, mut frame: DataFrame) -> Result<DataFrame, OperatorError> {
     let kind = RecordKind::from(kind);
-    let wanted = kind.schema();
-    let lacks = |field: &&Arc<Field>| !frame.schema().has_column_with_unqualified_name(field.name());
-    let lacking: Vec<Arc<Field>> = wanted.fields().iter().filter(lacks).cloned().collect();
     let mut missing = Vec::new();
-    for field in lacking {
-        let Some(filler) = filler(&field) else {
+    for field in kind.schema().fields() {
+        if frame.schema().has_column_with_unqualified_name(field.name()) {
+            continue;
+        }
+        let Some(filler) = filler(field) else {
             missing.push(format!("`{}`", field.name()));
             continue;
         };
@@ -45,13 +45,8 @@ fn filler(field: &Field) -> Option<ScalarValue> {
     match field.data_type() {
         kind if field.is_nullable() => ScalarValue::try_from(kind).ok(),
         DataType::List(item) if field.name() == EVIDENCE => {
-            let items = new_empty_array(item.data_type());
-            Some(ScalarValue::List(Arc::new(ListArray::new(
-                Arc::clone(item),
-                OffsetBuffer::from_lengths([0]),
-                items,
-                None,
-            ))))
+            let (item, items) = (Arc::clone(item), new_empty_array(item.data_type()));
+            Some(ScalarValue::List(Arc::new(ListArray::new(item, OffsetBuffer::from_lengths([0]), items, None))))
         }
         _ => None,
     }

@@ -50,22 +50,21 @@ pub(crate) fn labels(column: &ArrayRef) -> Result<Vec<Label>, OperatorError> {
         _ => None,
     };
     let numbers = numbers.as_ref().map(AsArray::as_primitive::<Float64Type>);
-    let label = |row: usize| {
+    let mut labels = Vec::with_capacity(column.len());
+    for row in 0..column.len() {
         let text = if column.is_null(row) { String::new() } else { written.value(row).try_to_string()? };
         let order = match numbers {
-            Some(numbers) if column.is_valid(row) => ordered(numbers.value(row)),
+            Some(numbers) if column.is_valid(row) => {
+                // Whole numbers in the order of the numbers, as `f64::total_cmp` compares them.
+                let bits = numbers.value(row).to_bits() as i64;
+                bits ^ (((bits >> 63) as u64) >> 1) as i64
+            }
             Some(_) => i64::MAX,
             None => i64::from(*column.data_type() == DataType::Boolean && text != "true"),
         };
-        Ok(Label { order, text: if text.is_empty() { UNKNOWN.to_owned() } else { text } })
-    };
-    (0..column.len()).map(label).collect()
-}
-
-/// Whole numbers in the order of the numbers.
-fn ordered(value: f64) -> i64 {
-    let bits = value.to_bits() as i64;
-    bits ^ (((bits >> 63) as u64) >> 1) as i64
+        labels.push(Label { order, text: if text.is_empty() { UNKNOWN.to_owned() } else { text } });
+    }
+    Ok(labels)
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ pub(crate) mod testing;
 pub(crate) use checked::columns_checked;
 pub(crate) use direction::{directed, direction_advice};
 pub(crate) use expression::{
-    check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan, tables_of,
+    check_expression, check_key, check_keys, check_query, check_tables, key, require_repeatable,
+    require_repeatable_plan, tables_of,
 };
 pub(crate) use functions::{folded, register as register_functions};
 pub(crate) use groups::{Grouping, Keys, unknown_key, unknown_keys};

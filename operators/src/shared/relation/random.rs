@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, UInt64Array};
 use arrow::datatypes::{DataType, UInt64Type};
-use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -16,17 +15,23 @@ pub(crate) fn below(random: &mut ChaCha8Rng, limit: u64) -> u64 {
 
 /// An SQL function from row number to a random 64-bit number, determined by the seed and the row number.
 pub(crate) fn row_random(seed: u64) -> ScalarUDF {
-    let draw = move |arguments: &[ColumnarValue]| -> Result<ColumnarValue, DataFusionError> {
-        let rows = arguments[0].to_array(1)?;
-        Ok(ColumnarValue::Array(Arc::new(draw_rows(seed, rows.as_primitive::<UInt64Type>()))))
-    };
-    create_udf("row_random", vec![DataType::UInt64], DataType::UInt64, Volatility::Immutable, Arc::new(draw))
+    create_udf(
+        "row_random",
+        vec![DataType::UInt64],
+        DataType::UInt64,
+        Volatility::Immutable,
+        Arc::new(move |arguments: &[ColumnarValue]| {
+            let rows = arguments[0].to_array(1)?;
+            Ok(ColumnarValue::Array(Arc::new(draw_rows(seed, rows.as_primitive::<UInt64Type>()))))
+        }),
+    )
 }
 
 fn draw_rows(seed: u64, rows: &UInt64Array) -> UInt64Array {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut next = 0;
     UInt64Array::from_iter_values(rows.values().iter().map(|&row| {
+        // Rows of a batch mostly follow each other: then the keystream is at the right word. A number takes two words.
         if row != next {
             random.set_word_pos(u128::from(row) * 2);
         }

@@ -6,37 +6,46 @@
 /// proportion. Without a total, the result is the largest table with exact proportions (up to rounding). Rounds by
 /// the largest remainder; ties go to the earlier group.
 pub(crate) fn allot(weights: &[f64], caps: &[u64], total: Option<u64>) -> Vec<u64> {
-    let shares = match total {
-        Some(total) => filled(weights, caps, total),
-        None => proportional(weights, caps),
+    let shares: Vec<f64> = if let Some(total) = total {
+        filled(weights, caps, total)
+    } else {
+        // The group that its cap limits most sets the scale of all others.
+        let mut factors = Vec::new();
+        for (weight, &cap) in weights.iter().zip(caps) {
+            if *weight > 0.0 {
+                factors.push(cap as f64 / weight);
+            }
+        }
+        let factor = factors.into_iter().reduce(f64::min).unwrap_or(0.0);
+        weights.iter().map(|weight| weight * factor).collect()
     };
     whole(&shares, caps)
 }
 
-/// The largest shares in proportion to the weights that stay within all caps.
-fn proportional(weights: &[f64], caps: &[u64]) -> Vec<f64> {
-    let bounds =
-        weights.iter().zip(caps).filter(|(weight, _)| **weight > 0.0).map(|(weight, &cap)| cap as f64 / weight);
-    let factor = bounds.reduce(f64::min).unwrap_or(0.0);
-    weights.iter().map(|weight| weight * factor).collect()
-}
-
 /// Shares of `total`; what capped groups cannot fill goes to the others.
 fn filled(weights: &[f64], caps: &[u64], total: u64) -> Vec<f64> {
+    // `None`: the group is not capped so far, and has a part of the rest.
     let mut shares: Vec<Option<f64>> = weights.iter().map(|&weight| (weight <= 0.0).then_some(0.0)).collect();
     let mut rest = total as f64;
     loop {
-        let open: f64 =
-            weights.iter().zip(&shares).filter(|(_, share)| share.is_none()).map(|(weight, _)| weight).sum();
-        let factor = if open > 0.0 { rest / open } else { 0.0 };
-        let over = |place: &usize| shares[*place].is_none() && weights[*place] * factor > caps[*place] as f64;
-        let full: Vec<usize> = (0..weights.len()).filter(over).collect();
-        if full.is_empty() {
-            return shares.iter().zip(weights).map(|(share, weight)| share.unwrap_or(weight * factor)).collect();
+        let mut open = 0.0;
+        for (weight, share) in weights.iter().zip(&shares) {
+            if share.is_none() {
+                open += weight;
+            }
         }
-        for place in full {
-            shares[place] = Some(caps[place] as f64);
-            rest -= caps[place] as f64;
+        let factor = if open > 0.0 { rest / open } else { 0.0 };
+        let mut is_settled = true;
+        for ((share, weight), &cap) in shares.iter_mut().zip(weights).zip(caps) {
+            if share.is_none() && weight * factor > cap as f64 {
+                *share = Some(cap as f64);
+                rest -= cap as f64;
+                is_settled = false;
+            }
+        }
+        // A group that was just capped leaves more to the others, which may now exceed their caps.
+        if is_settled {
+            return shares.iter().zip(weights).map(|(share, weight)| share.unwrap_or(weight * factor)).collect();
         }
     }
 }
@@ -49,11 +58,13 @@ fn whole(shares: &[f64], caps: &[u64]) -> Vec<u64> {
     let mut counts: Vec<u64> = floors.iter().zip(caps).map(|(&floor, &cap)| floor.min(cap)).collect();
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|&a, &b| (shares[b] - floors[b] as f64).total_cmp(&(shares[a] - floors[a] as f64)).then(a.cmp(&b)));
-    let missing = wanted.saturating_sub(counts.iter().sum());
-    let open = |place: &&usize| shares[**place] > floors[**place] as f64 && counts[**place] < caps[**place];
-    let next: Vec<usize> = order.iter().filter(open).take(missing as usize).copied().collect();
-    for place in next {
-        counts[place] += 1;
+    let mut missing = wanted.saturating_sub(counts.iter().sum());
+    for group in order {
+        // A whole share is complete: only shares that were rounded down may get another row.
+        if missing > 0 && shares[group] > floors[group] as f64 && counts[group] < caps[group] {
+            counts[group] += 1;
+            missing -= 1;
+        }
     }
     counts
 }
