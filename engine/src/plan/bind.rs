@@ -17,7 +17,7 @@ use super::paths::{NOT_FOUND, check_destinations, check_sources, find_text};
 use super::pipeline_test::test_issues;
 use super::rejects::with_rejects;
 use super::result_checks::check_issues;
-use super::services::{identity, ports_of, with_files_of_services};
+use super::services::{identity, ports_of, texts, with_files_of_services};
 use super::unsupported_settings::check_settings;
 use crate::diagnostic::Diagnostic;
 use crate::endpoint::has_user_info;
@@ -168,28 +168,17 @@ fn bind_operator(
 
 /// Rejects params that are URLs with a user name or password.
 fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
-    let (mut found, mut pending) = (Vec::new(), vec![(String::new(), params)]);
-    let below = |path: &str, key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    while let Some((path, value)) = pending.pop() {
-        match value {
-            Value::String(text) if has_user_info(text) => found.push(path),
-            Value::Array(items) => {
-                pending.extend(items.iter().enumerate().map(|(i, item)| (below(&path, &i.to_string()), item)));
-            }
-            Value::Object(fields) => pending.extend(fields.iter().map(|(key, value)| (below(&path, key), value))),
-            _ => {}
-        }
-    }
-    found.sort_unstable();
-    let error = |path: String| {
+    const HELP: &str = "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
+         `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)";
+    let mut texts = texts(params);
+    texts.sort_unstable();
+    let mut errors = Vec::new();
+    for (path, _) in texts.iter().filter(|(_, text)| has_user_info(text)) {
         let message = format!("`{path}` of `{}` is a URL with a user name or password in it", node.id);
-        let (span, via) = locate(&node.with, &path);
-        Diagnostic::error("user-info", message).at(span, "").used_at(via).help(
-            "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
-             `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)",
-        )
-    };
-    found.into_iter().map(error).collect()
+        let (span, via) = locate(&node.with, path);
+        errors.push(Diagnostic::error("user-info", message).at(span, "").used_at(via).help(HELP));
+    }
+    errors
 }
 
 pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {

@@ -1,10 +1,9 @@
 //! Checks params against the columns that are known before anything runs.
 
-use petgraph::graph::NodeIndex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use petgraph::graph::NodeIndex;
 use serde_json::json;
 
 use super::bind::bad_param;
@@ -23,15 +22,18 @@ impl Plan {
 
     /// Identifies all that [`Plan::column_issues`] depends on.
     pub fn columns_digest(&self) -> Digest {
-        let input = |input: &Input| json!([input.port, input.node.index(), input.output, input.port_type.to_string()]);
-        let node = |node: &Node| {
+        let mut nodes = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let mut inputs = Vec::new();
+            for input in &node.inputs {
+                inputs.push(json!([input.port, input.node.index(), input.output, input.port_type.to_string()]));
+            }
             let outputs: Vec<_> = node.outputs.iter().map(|(port, kind)| json!([port, kind.to_string()])).collect();
-            let inputs: Vec<_> = node.inputs.iter().map(input).collect();
             let checks: Vec<_> = node.spec.checks.iter().map(|spec| json!(spec.check)).collect();
             let params = &node.operator.params;
-            json!([node.id(), node.entry.name, node.version(), params, inputs, outputs, checks])
-        };
-        let nodes: Vec<_> = self.nodes.iter().map(node).collect();
+            nodes.push(json!([node.id(), node.entry.name, node.version(), params, inputs, outputs, checks]));
+        }
+        // Another version of the program may know other rules of columns.
         hash_bytes(&encode(&json!([env!("CARGO_PKG_VERSION"), nodes])))
     }
 
@@ -46,9 +48,12 @@ impl Plan {
             for (port, columns) in rules.at_most(&tables) {
                 outputs.entry(port).or_insert(columns);
             }
-            found.extend(issues.into_iter().map(|issue| (index, bad_param(issue, &node.spec))));
-            let unfit = result_checks::column_issues(&node.spec, node.default_output(), &outputs);
-            found.extend(unfit.into_iter().map(|issue| (index, issue)));
+            for issue in issues {
+                found.push((index, bad_param(issue, &node.spec)));
+            }
+            for issue in result_checks::column_issues(&node.spec, node.default_output(), &outputs) {
+                found.push((index, issue));
+            }
             known.push(outputs);
         }
         (known, found)
@@ -63,12 +68,13 @@ fn tables_of(node: &Node, known: &[Tables]) -> (Tables, bool) {
     for input in &rows {
         *at_port.entry(&input.port).or_default() += 1;
     }
-    let alone = |input: &Input| at_port.get(input.port.as_str()) == Some(&1);
-    let schema = |input: &Input| -> Option<SchemaRef> {
-        let found = known.get(input.node.index())?.get(&input.output).filter(|_| alone(input))?;
-        Some(Arc::clone(found))
-    };
-    let tables: Tables = rows.iter().filter_map(|input| Some((input.port.clone(), schema(input)?))).collect();
+    let mut tables = Tables::new();
+    for input in &rows {
+        let columns = known.get(input.node.index()).and_then(|outputs| outputs.get(&input.output));
+        if let (Some(columns), Some(1)) = (columns, at_port.get(input.port.as_str())) {
+            tables.insert(input.port.clone(), Arc::clone(columns));
+        }
+    }
     let complete = !rows.is_empty() && tables.len() == rows.len();
     (tables, complete)
 }

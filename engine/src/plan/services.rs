@@ -13,14 +13,18 @@ pub(super) fn ports_of(service: &ServiceSpec) -> Vec<(InputPort, &Binding)> {
         Serves::Search => (Accept::Tree(TreeKind::Index), Arity::Many),
         Serves::Program(_) => (Accept::Any, Arity::One),
     };
-    let port = |binding: &Binding| InputPort {
-        name: binding.port.clone().unwrap_or_default(),
-        accept: accept.clone(),
-        arity,
-        about: String::new(),
-        rejects_of: None,
-    };
-    service.from.iter().map(|binding| (port(binding), binding)).collect()
+    let mut ports = Vec::new();
+    for binding in &service.from {
+        let port = InputPort {
+            name: binding.port.clone().unwrap_or_default(),
+            accept: accept.clone(),
+            arity,
+            about: String::new(),
+            rejects_of: None,
+        };
+        ports.push((port, binding));
+    }
+    ports
 }
 
 /// Place of the params that refer to services, among the services of a key. It is no name of a service.
@@ -32,40 +36,52 @@ pub(super) fn identity(services: &[ServiceSpec], params: &Value) -> Value {
     if services.is_empty() {
         return Value::Null;
     }
-    let one = |service: &ServiceSpec| {
+    let mut all = Map::new();
+    for service in services {
         let identity = match &service.serves {
             Serves::Model => json!({"serves": "model", "args": service.args}),
             Serves::Search => json!({"serves": "search", "args": service.args}),
             Serves::Program(words) => json!({"serves": "program", "words": words}),
         };
-        (service.name.clone(), identity)
-    };
-    let mut all: Map<String, Value> = services.iter().map(one).collect();
+        all.insert(service.name.clone(), identity);
+    }
     let mut referring = Map::new();
-    collect(params, String::new(), &mut referring);
+    for (path, text) in texts(params) {
+        if refers_to_service(text) {
+            referring.insert(path, Value::from(text));
+        }
+    }
     all.insert(PARAMS.to_owned(), Value::Object(referring));
     Value::Object(all)
 }
 
-fn collect(value: &Value, path: String, found: &mut Map<String, Value>) {
-    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    match value {
-        Value::String(text) if refers_to_service(text) => drop(found.insert(path, value.clone())),
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(place, item)| collect(item, below(&place.to_string()), found));
+/// Returns all texts in params, each with its dotted path.
+pub(super) fn texts(params: &Value) -> Vec<(String, &str)> {
+    fn collect<'v>(value: &'v Value, path: String, texts: &mut Vec<(String, &'v str)>) {
+        let children: Vec<(String, &Value)> = match value {
+            Value::String(text) => return texts.push((path, text)),
+            Value::Array(items) => items.iter().enumerate().map(|(index, item)| (index.to_string(), item)).collect(),
+            Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), value)).collect(),
+            _ => return,
+        };
+        for (key, child) in children {
+            collect(child, if path.is_empty() { key } else { format!("{path}.{key}") }, texts);
         }
-        Value::Object(fields) => fields.iter().for_each(|(key, value)| collect(value, below(key), found)),
-        _ => {}
     }
+    let mut texts = Vec::new();
+    collect(params, String::new(), &mut texts);
+    texts
 }
 
 /// Adds the files and programs that the words of services name to what an operator reads. `services`: see [`identity`].
 pub fn with_files_of_services(declaration: Declaration, services: &Value, commands: CommandSources) -> Declaration {
-    let words = |service: &Value| {
-        let words = service["words"].as_array()?.iter().filter_map(Value::as_str);
-        Some(words.filter(|word| !word.contains('{')).map(str::to_owned).collect::<Vec<_>>())
-    };
-    let programs: Vec<_> = services.as_object().into_iter().flat_map(Map::values).filter_map(words).collect();
+    let mut programs: Vec<Vec<String>> = Vec::new();
+    for service in services.as_object().into_iter().flat_map(Map::values) {
+        let Some(words) = service["words"].as_array() else { continue };
+        // A word with a place for a port or a path is known only when the service starts.
+        let fixed = words.iter().filter_map(Value::as_str).filter(|word| !word.contains('{'));
+        programs.push(fixed.map(str::to_owned).collect());
+    }
     if programs.is_empty() {
         return declaration;
     }
