@@ -106,10 +106,16 @@ fn fixed_times(line: &str) -> Option<Vec<Cron>> {
     let mut heads = vec![String::new()];
     for field in &fields[..clock] {
         let values = values(field)?;
-        heads = heads.iter().flat_map(|head| values.iter().map(move |value| format!("{head}{value} "))).collect();
-        if heads.len() > MOST_TIMES {
+        let mut longer = Vec::new();
+        for head in &heads {
+            for value in &values {
+                longer.push(format!("{head}{value} "));
+            }
+        }
+        if longer.len() > MOST_TIMES {
             return None;
         }
+        heads = longer;
     }
     let rest = fields[clock..].join(" ");
     heads.iter().map(|head| format!("{head}{rest}").parse().ok()).collect()
@@ -127,10 +133,13 @@ fn values(field: &str) -> Option<Vec<u32>> {
 
 /// Returns the parser's message without its type names.
 fn plain(message: &str) -> String {
-    let said = message.split_once(": ").map_or(message, |(_, said)| said);
-    let said = said.trim_end_matches('.').replace("CronPattern", "a cron line");
-    let mut chars = said.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    let (_, reason) = message.split_once(": ").unwrap_or(("", message));
+    let reason = reason.trim_end_matches('.').replace("CronPattern", "a cron line");
+    let mut chars = reason.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => String::new(),
+    }
 }
 
 /// Returns the only field that is invalid even if all others are `*`.
@@ -139,26 +148,31 @@ fn to_blame(line: &str) -> Option<std::ops::Range<usize>> {
     if !(5..=7).contains(&fields.len()) {
         return None;
     }
-    let wrong = (0..fields.len()).find(|place| {
-        let alone: Vec<&str> = (0..fields.len()).map(|at| if at == *place { fields[at] } else { "*" }).collect();
-        alone.join(" ").parse::<Cron>().is_err()
-    })?;
-    let start = fields[wrong].as_ptr() as usize - line.as_ptr() as usize;
-    Some(start..start + fields[wrong].len())
+    for (index, field) in fields.iter().enumerate() {
+        let mut alone = vec!["*"; fields.len()];
+        alone[index] = field;
+        if alone.join(" ").parse::<Cron>().is_err() {
+            let start = field.as_ptr() as usize - line.as_ptr() as usize;
+            return Some(start..start + field.len());
+        }
+    }
+    None
 }
 
 /// Returns a time zone by its IANA name, or the name that was probably meant.
 pub(super) fn zone(name: &str) -> Result<Tz, Option<&'static str>> {
-    let exact = name.parse::<Tz>().ok();
-    exact.ok_or_else(|| {
-        let names = || TZ_VARIANTS.iter().map(|zone| zone.name());
-        let city = name.replace(' ', "_").to_ascii_lowercase();
-        let by_city = names().find(|known| {
-            let known = known.to_ascii_lowercase();
-            known == city || known.rsplit('/').next() == Some(city.as_str())
-        });
-        by_city.or_else(|| suggest::closest(name, names()))
-    })
+    if let Ok(zone) = name.parse::<Tz>() {
+        return Ok(zone);
+    }
+    // The name of a city alone, and another case, are meant more often than a similar name.
+    let city = name.replace(' ', "_").to_ascii_lowercase();
+    for zone in TZ_VARIANTS {
+        let known = zone.name().to_ascii_lowercase();
+        if known == city || known.rsplit('/').next() == Some(city.as_str()) {
+            return Err(Some(zone.name()));
+        }
+    }
+    Err(suggest::closest(name, TZ_VARIANTS.iter().map(|zone| zone.name())))
 }
 
 #[cfg(test)]

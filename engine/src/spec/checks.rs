@@ -195,10 +195,11 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<CheckSpec> {
 
 fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     if !matches!(item.value, Value::Map(_)) {
-        let help =
-            format!("write one of {}", RULES.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", "));
-        let fault = field::wrong_type(item, "a check", "a map");
-        problems.extend((item.value != Value::Broken).then(|| fault.help(help)));
+        if item.value != Value::Broken {
+            let rules: Vec<String> = RULES.iter().map(|rule| format!("`{rule}`")).collect();
+            let fault = field::wrong_type(item, "a check", "a map");
+            problems.push(fault.help(format!("write one of {}", rules.join(", "))));
+        }
         return None;
     }
     let known = problems.len();
@@ -249,7 +250,7 @@ fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Co
         }
         "rejects" => {
             let fields = bounds(value, "rejects", &["max"], problems)?;
-            let max = fields.iter().find(|(key, _)| key.text == "max").map(|(_, value)| value)?;
+            let max = get(&fields, "max")?;
             let share = number(max, "`max`", problems)?;
             if !(0.0..=1.0).contains(&share) {
                 let fault = field::fault("bad-value", max, format!("`max` of `rejects` cannot be {share}"));
@@ -279,16 +280,14 @@ fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Co
 
 fn range(value: &Spanned, problems: &mut Problems) -> Option<(Rule, Columns)> {
     let fields = bounds(value, "range", &["column", "min", "max"], problems)?;
-    let get = |name: &str| fields.iter().find(|(key, _)| key.text == name).map(|(_, value)| value);
-    let Some(column) = get("column") else {
+    let Some(column) = get(&fields, "column") else {
         let fault = Diagnostic::error("missing-key", "`range` has no `column`").at(value.span, "");
         problems.push(fault.help("write `range: {column: f1, min: 0, max: 1}`"));
         return None;
     };
     let name = field::text(column, "`column`", problems)?;
-    let (min, max) = (get("min"), get("max"));
-    let min = min.and_then(|min| number(min, "`min`", problems));
-    let max = max.and_then(|max| number(max, "`max`", problems));
+    let min = get(&fields, "min").and_then(|min| number(min, "`min`", problems));
+    let max = get(&fields, "max").and_then(|max| number(max, "`max`", problems));
     let (min, max) = ordered("range", min, max, value, problems)?;
     Some((Rule::Range { column: name.clone(), min, max }, vec![(name, column.span)]))
 }
@@ -301,8 +300,10 @@ fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -
         _ => "range: {column: f1, min: 0, max: 1}",
     };
     if !matches!(value.value, Value::Map(_)) {
-        let fault = field::wrong_type(value, &format!("`{name}`"), "a map");
-        problems.extend((value.value != Value::Broken).then(|| fault.help(format!("write `{example}`"))));
+        if value.value != Value::Broken {
+            let fault = field::wrong_type(value, &format!("`{name}`"), "a map");
+            problems.push(fault.help(format!("write `{example}`")));
+        }
         return None;
     }
     let known = problems.len();
@@ -317,18 +318,24 @@ fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -
     None
 }
 
-fn whole(fields: &[(Key, Spanned)], name: &str, problems: &mut Problems) -> Option<u64> {
+fn get<'f>(fields: &'f [(Key, Spanned)], name: &str) -> Option<&'f Spanned> {
     let (_, value) = fields.iter().find(|(key, _)| key.text == name)?;
-    field::whole(value, &format!("`{name}`"), 0, problems)
+    Some(value)
+}
+
+fn whole(fields: &[(Key, Spanned)], name: &str, problems: &mut Problems) -> Option<u64> {
+    field::whole(get(fields, name)?, &format!("`{name}`"), 0, problems)
 }
 
 fn number(value: &Spanned, what: &str, problems: &mut Problems) -> Option<f64> {
     let text = field::text(value, what, problems)?;
-    let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-    if number.is_none() {
-        problems.push(field::fault("bad-value", value, format!("{what} must be a number, not `{text}`")));
+    match text.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() => Some(number),
+        _ => {
+            problems.push(field::fault("bad-value", value, format!("{what} must be a number, not `{text}`")));
+            None
+        }
     }
-    number
 }
 
 /// Returns both limits; reports limits in the wrong order. `None` if neither could be read.
@@ -351,12 +358,11 @@ fn ordered<T: PartialOrd + fmt::Display>(
 
 /// Reads the name of one column, or a list of names.
 fn columns(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Columns> {
-    let items = match &value.value {
-        Value::List(items) => items.as_slice(),
-        _ => std::slice::from_ref(value),
-    };
-    let names: Columns =
-        items.iter().filter_map(|item| Some((field::text(item, what, problems)?, item.span))).collect();
+    let items = value.as_list();
+    let mut names = Columns::new();
+    for item in items {
+        names.extend(field::text(item, what, problems).map(|name| (name, item.span)));
+    }
     if items.is_empty() {
         let fault = field::fault("bad-value", value, format!("{what} names no column"));
         problems.push(fault.help(format!("write {what} as a list of columns: `[id]`")));

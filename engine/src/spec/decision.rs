@@ -12,7 +12,7 @@ use super::model::{Binding, NodeSpec, Reference};
 use super::rounds::bad;
 use super::suggest;
 use super::value::{Key, Spanned, Value};
-use crate::diagnostic::{Diagnostic, Word};
+use crate::diagnostic::{Diagnostic, Span, Word};
 use crate::operator::check_nesting;
 
 /// The table of the rounds so far, in queries, and the input with those before.
@@ -29,8 +29,10 @@ pub(super) fn entry(
 ) -> Option<((Key, Spanned), bool)> {
     let (best, stop) = (take(fields, "best"), take(fields, "stop"));
     let span = best.as_ref().or(stop.as_ref())?.span;
-    let key = |text: &str, span| Key { text: text.to_owned(), span };
-    let mut with: Vec<(Key, Spanned)> = best.map(|best| (key("best", best.span), best)).into_iter().collect();
+    let mut with: Vec<(Key, Spanned)> = Vec::new();
+    if let Some(best) = best {
+        with.push((key("best", best.span), best));
+    }
     let stops = stop.is_some();
     if let Some(stop) = stop {
         let at = stop.span;
@@ -42,9 +44,14 @@ pub(super) fn entry(
         }
         with.extend(conditions.into_iter().filter(|(key, _)| STOP.contains(&key.text.as_str())));
     }
-    let text = |text: &str| Spanned::new(Value::String(text.to_owned()), name.span);
-    let body = vec![(key("op", name.span), text("")), (key("with", span), Spanned::new(Value::Map(with), span))];
+    // The plan sets the operator: the spec knows no names of operators.
+    let operator = Spanned::new(Value::String(String::new()), name.span);
+    let body = vec![(key("op", name.span), operator), (key("with", span), Spanned::new(Value::Map(with), span))];
     Some(((name.clone(), Spanned::new(Value::Map(body), name.span)), stops))
+}
+
+fn key(text: &str, span: Span) -> Key {
+    Key { text: text.to_owned(), span }
 }
 
 /// Binds the tables that queries name to the nodes of their loop.
@@ -71,7 +78,10 @@ impl<'l> Binder<'l> {
             let Value::String(text) = &query.value else { continue };
             let tables = self.known.entry(text.clone()).or_insert_with(|| tables(text)).clone();
             for table in &tables {
-                let port = table.schema().map_or(String::new(), |schema| format!("{schema}.")) + table.table();
+                let port = match table.schema() {
+                    Some(node) => format!("{node}.{}", table.table()),
+                    None => table.table().to_owned(),
+                };
                 match self.reference(table, query) {
                     Ok(Some(reference)) => {
                         let port_span = query.span;
@@ -80,7 +90,9 @@ impl<'l> Binder<'l> {
                     }
                     Ok(None) => {}
                     Err(fault) => {
-                        problems.extend(self.is_whole.then_some(*fault));
+                        if self.is_whole {
+                            problems.push(*fault);
+                        }
                         query.value = Value::Broken;
                         break;
                     }
@@ -104,28 +116,25 @@ impl<'l> Binder<'l> {
             Some(node) => (node, Some(table.table())),
             None => (table.table(), None),
         };
-        let found = self.own.iter().find(|own| own.eq_ignore_ascii_case(name));
-        let about = |fault: Diagnostic| {
-            let fault = fault.used_at(query.via);
-            Diagnostic { word: Some(Box::new(Word::first(name))), ..fault }
-        };
-        match found {
-            Some(_) if port.is_none() && name == ROUNDS => {
+        // SQL folds names that are not quoted to lower case.
+        let node = self.own.iter().find(|own| own.eq_ignore_ascii_case(name));
+        let fault = match (node, port) {
+            (Some(_), None) if name == ROUNDS => {
                 let fault = bad(query.span, format!("`{ROUNDS}` is the table of the rounds so far, and a node"));
-                Err(Box::new(about(fault.help("rename the node"))))
+                fault.help("rename the node")
             }
-            Some(node) => {
-                let text = port.map_or_else(|| (*node).to_owned(), |port| format!("{node}.{port}"));
-                Ok(Some(Reference::to(text, query.span)))
-            }
-            None if port.is_none() && name == ROUNDS => Ok(None),
-            None => {
+            (Some(node), Some(port)) => return Ok(Some(Reference::to(format!("{node}.{port}"), query.span))),
+            (Some(node), None) => return Ok(Some(Reference::to((*node).to_owned(), query.span))),
+            (None, None) if name == ROUNDS => return Ok(None),
+            (None, _) => {
                 let message = format!("there is no node `{name}` in the loop `{}`", self.name);
+                let known = [self.own.as_slice(), &[ROUNDS]].concat();
                 let fault = Diagnostic::error("unknown-node", message).at(query.span, "");
-                let known: Vec<&str> = self.own.iter().copied().chain([ROUNDS]).collect();
-                Err(Box::new(about(fault.help(suggest::suggest(name, &known, "its tables")))))
+                fault.help(suggest::suggest(name, &known, "its tables"))
             }
-        }
+        };
+        let fault = fault.used_at(query.via);
+        Err(Box::new(Diagnostic { word: Some(Box::new(Word::first(name))), ..fault }))
     }
 }
 
@@ -153,17 +162,16 @@ fn tables(text: &str) -> Vec<TableReference> {
         return Vec::new();
     }
     let statements = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
-    let Some(statement) = statements.ok().filter(|all| all.len() == 1).and_then(|mut all| all.pop_front()) else {
-        return Vec::new();
-    };
+    let Ok(mut statements) = statements else { return Vec::new() };
+    let (Some(statement), true) = (statements.pop_front(), statements.is_empty()) else { return Vec::new() };
     let (mut tables, _) = resolve_table_references(&statement, true).unwrap_or_default();
-    // Table functions are called by their names.
     let text = text.to_lowercase();
-    let is_called = |table: &TableReference| {
+    tables.retain(|table| {
+        // Table functions are called by their names, and are no tables of a node.
         let name = table.table().to_lowercase();
-        text.match_indices(&name).any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
-    };
-    tables.retain(|table| table.schema().is_some() || !is_called(table));
+        let mut uses = text.match_indices(&name);
+        table.schema().is_some() || !uses.any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
+    });
     tables
 }
 

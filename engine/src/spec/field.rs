@@ -26,6 +26,26 @@ pub(super) fn take(fields: &mut Vec<(Key, Spanned)>, name: &str) -> Option<Spann
     Some(fields.swap_remove(at).1)
 }
 
+/// Removes a field by name, and reads it.
+pub(super) fn take_as<T>(
+    fields: &mut Vec<(Key, Spanned)>,
+    name: &str,
+    read: fn(&Spanned, &str, &mut Problems) -> Option<T>,
+    problems: &mut Problems,
+) -> Option<T> {
+    read(&take(fields, name)?, &format!("`{name}`"), problems)
+}
+
+/// Removes a field by name, and reads an integer of at least `least`.
+pub(super) fn take_whole(
+    fields: &mut Vec<(Key, Spanned)>,
+    name: &str,
+    least: u64,
+    problems: &mut Problems,
+) -> Option<u64> {
+    whole(&take(fields, name)?, &format!("`{name}`"), least, problems)
+}
+
 /// An unknown key.
 pub(super) fn unknown_key(key: &Key, what: &str, known: &[&str]) -> Diagnostic {
     let fault = Diagnostic::error("unknown-key", format!("{what} has no key `{}`", key.text)).at(key.span, "");
@@ -87,13 +107,15 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
             return None;
         }
     };
-    let number = number.filter(|number| *number >= least);
-    if number.is_none() {
-        let shown = value.scalar_text().unwrap_or_default();
-        let message = format!("{what} must be a whole number of at least {least}, not `{shown}`");
-        problems.push(fault("bad-value", value, message));
+    if let Some(number) = number
+        && number >= least
+    {
+        return Some(number);
     }
-    number
+    let shown = value.scalar_text().unwrap_or_default();
+    let message = format!("{what} must be a whole number of at least {least}, not `{shown}`");
+    problems.push(fault("bad-value", value, message));
+    None
 }
 
 /// Reads a duration: `500ms`, `1s`, `2m`, `1h`; a bare number means seconds.
@@ -124,13 +146,17 @@ fn amount(value: &Spanned, units: &[(&str, f64)], what: &str, help: &str, proble
     let text = text(value, what, problems)?;
     let digits = text.trim_end_matches(|ch: char| ch.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
-    let factor = if unit.is_empty() { Some(1.0) } else { units.iter().find(|(name, _)| *name == unit).map(|u| u.1) };
-    let number = digits.trim().parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
-    let amount = number.zip(factor).map(|(number, factor)| number * factor);
-    if amount.is_none() {
-        problems.push(fault("bad-value", value, format!("{what} cannot be `{text}`")).help(help));
+    let factor = match units.iter().find(|(name, _)| *name == unit) {
+        Some((_, factor)) => Some(*factor),
+        None => unit.is_empty().then_some(1.0),
+    };
+    if let (Some(factor), Ok(number)) = (factor, digits.trim().parse::<f64>())
+        && (0.0..1e15).contains(&number)
+    {
+        return Some(number * factor);
     }
-    amount
+    problems.push(fault("bad-value", value, format!("{what} cannot be `{text}`")).help(help));
+    None
 }
 
 /// Reads one of several words.

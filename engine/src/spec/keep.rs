@@ -1,7 +1,6 @@
 //! `keep:` of a loop: of which rounds the folders (models, states, indexes) stay in the store.
 
-use super::field;
-use super::field::{Problems, take};
+use super::field::{self, Problems, take_whole};
 use super::model::Kept;
 use super::scope::{Scope, Shared};
 use super::value::{Spanned, Value};
@@ -26,10 +25,7 @@ pub(super) fn read(value: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut S
 
 fn of_map(value: Spanned, problems: &mut Problems) -> Kept {
     let mut fields = field::fields(value, "`keep`", KEYS, problems);
-    let mut whole = |name: &str| {
-        let value = take(&mut fields, name)?;
-        field::whole(&value, &format!("`{name}`"), 1, problems)
-    };
-    let (every, last) = (whole("every"), whole("last"));
+    let every = take_whole(&mut fields, "every", 1, problems);
+    let last = take_whole(&mut fields, "last", 1, problems);
     Kept { every, last: last.unwrap_or(Kept::LAST.last) }
 }

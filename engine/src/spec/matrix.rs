@@ -14,13 +14,15 @@ const MAX_NODES: usize = 10_000;
 
 /// Replaces axes that name another node (`{size: chunks}`), and matrices that do (`chunks`), by those of that node.
 pub(super) fn take_over(mut written: Vec<(&String, &mut Spanned)>, problems: &mut Problems) {
-    let names_a_node = |value: &Spanned| matches!(value.value, Value::String(_));
-    if !written.iter().any(|(_, matrix)| names_a_node(matrix) || matrix.entries().iter().any(|(_, v)| names_a_node(v)))
-    {
+    // Most matrices name no other node: these are not copied.
+    let values = written.iter().flat_map(|(_, matrix)| matrix.children().chain([&**matrix]));
+    if values.filter(|value| matches!(value.value, Value::String(_))).count() == 0 {
         return;
     }
-    let raw: BTreeMap<String, Spanned> =
-        written.iter().map(|(id, matrix)| ((*id).clone(), (**matrix).clone())).collect();
+    let mut raw: BTreeMap<String, Spanned> = BTreeMap::new();
+    for (id, matrix) in &written {
+        raw.insert((*id).clone(), (**matrix).clone());
+    }
     let mut taken = Taken { raw: &raw, budget: Budget::default(), problems };
     for (_, matrix) in &mut written {
         taken.replace(matrix);
@@ -100,7 +102,10 @@ impl Taken<'_> {
 /// Returns all combinations of a matrix, with the last key varying fastest; a single one after an error.
 pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let axes = axes(matrix, problems);
-    let size = axes.iter().fold(1_u128, |size, axis| size.saturating_mul(axis.len() as u128));
+    let mut size = 1_u128;
+    for axis in &axes {
+        size = size.saturating_mul(axis.len() as u128);
+    }
     if size > MAX_NODES as u128 {
         let message = format!("this matrix expands to {size} nodes (limit: {MAX_NODES})");
         let lengths: Vec<_> = axes.iter().map(|axis| format!("`{}` has {}", axis[0].key, axis.len())).collect();
@@ -109,12 +114,17 @@ pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec
         // Its keys are known to what refers to them.
         return vec![axes.iter().map(|axis| Coordinate::broken(&axis[0].key, matrix.span)).collect()];
     }
-    axes.iter().fold(vec![Vec::new()], |rows, axis| cross(&rows, axis))
-}
-
-fn cross(rows: &[Vec<Coordinate>], axis: &[Coordinate]) -> Vec<Vec<Coordinate>> {
-    let extend = |row: &[Coordinate], coordinate: &Coordinate| [row, std::slice::from_ref(coordinate)].concat();
-    rows.iter().flat_map(|row| axis.iter().map(move |coordinate| extend(row, coordinate))).collect()
+    let mut rows: Vec<Vec<Coordinate>> = vec![Vec::new()];
+    for axis in &axes {
+        let mut longer = Vec::with_capacity(rows.len() * axis.len());
+        for row in &rows {
+            for coordinate in axis {
+                longer.push([row.as_slice(), std::slice::from_ref(coordinate)].concat());
+            }
+        }
+        rows = longer;
+    }
+    rows
 }
 
 fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
@@ -124,8 +134,11 @@ fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
         }
         return vec![vec![Coordinate::broken("", matrix.span)]];
     };
-    let broken = |(key, value): &(Key, Spanned)| vec![Coordinate::broken(&key.text, value.span)];
-    entries.iter().map(|entry| axis(&entry.0, &entry.1, problems).unwrap_or_else(|| broken(entry))).collect()
+    let mut axes = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        axes.push(axis(key, value, problems).unwrap_or_else(|| vec![Coordinate::broken(&key.text, value.span)]));
+    }
+    axes
 }
 
 /// Returns the values of a key; `None` after an error.
@@ -186,6 +199,5 @@ fn coordinate_name(value: &Spanned, position: usize) -> String {
 
 /// Replaces characters that an id cannot have by `_`.
 fn plain(text: &str) -> String {
-    let keep = |ch: char| ch.is_alphanumeric() || matches!(ch, '_' | '-' | '.' | '+' | '/' | ':');
-    text.chars().map(|ch| if keep(ch) { ch } else { '_' }).collect()
+    text.replace(|ch: char| !ch.is_alphanumeric() && !matches!(ch, '_' | '-' | '.' | '+' | '/' | ':'), "_")
 }

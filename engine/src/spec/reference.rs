@@ -28,10 +28,7 @@ pub(super) fn bindings(value: &Spanned, problems: &mut Problems) -> Vec<Binding>
 }
 
 pub(super) fn references(value: &Spanned, what: &str, problems: &mut Problems) -> Vec<Reference> {
-    match &value.value {
-        Value::List(items) => items.iter().filter_map(|item| reference(item, what, problems)).collect(),
-        _ => reference(value, what, problems).into_iter().collect(),
-    }
+    value.as_list().iter().filter_map(|item| reference(item, what, problems)).collect()
 }
 
 fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Reference> {
@@ -181,8 +178,7 @@ impl<'l> Targets<'l> {
         let text = reference.node.as_str();
         let family = self.families.get_mut(base(text));
         let (id, wanted, port) = take_apart(text, family.as_deref().map_or(&[], |family| &family.members));
-        let linked =
-            Reference { port, handed_on: reference.handed_on, ..Reference::to(id.to_owned(), reference.span) };
+        let linked = Reference { port, handed_on: reference.handed_on, ..Reference::to(id.to_owned(), reference.span) };
         let Some(family) = family else { return vec![linked] };
         let stated = wanted.as_ref().is_some_and(|wanted| wanted.contains(&ALL));
         let mut coordinates = Vec::new();

@@ -63,14 +63,19 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
     let mut of_last: BTreeMap<(&str, &str), Vec<&NodeSpec>> = BTreeMap::new();
     let last: BTreeMap<&str, u64> = loops.iter().map(|repeats| (repeats.name.as_str(), repeats.last)).collect();
     for node in nodes {
-        if let Some((name, _)) = node.round().filter(|(name, round)| last.get(name) == Some(round)) {
+        if let Some((name, round)) = node.round()
+            && last.get(name) == Some(&round)
+        {
             of_last.entry((name, base(&node.id))).or_default().push(node);
         }
     }
     let mut found = Vec::new();
     for repeats in loops {
         for (key, text) in &repeats.next {
-            let port = text.split_once('.').filter(|_| !text.contains('@')).map(|(_, port)| port.to_owned());
+            let port = match text.split_once('.') {
+                Some((_, port)) if !text.contains('@') => Some(port.to_owned()),
+                _ => None,
+            };
             for node in of_last.get(&(repeats.name.as_str(), base(text))).into_iter().flatten() {
                 let variant = &node.id_of_rounds()[base(&node.id).len()..];
                 let name = format!("{}.{key}{variant}", repeats.name);
@@ -84,8 +89,10 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
 /// Lists the rounds of the loops about which rows decide, one entry for each combination of a loop's matrix.
 pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
     let mut found: Vec<LoopSpec> = Vec::new();
-    let deciding: BTreeMap<&str, &Loop> =
-        loops.iter().filter(|repeats| repeats.decides).map(|repeats| (repeats.name.as_str(), repeats)).collect();
+    let mut deciding: BTreeMap<&str, &Loop> = BTreeMap::new();
+    for repeats in loops.iter().filter(|repeats| repeats.decides) {
+        deciding.insert(&repeats.name, repeats);
+    }
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for node in nodes {
         let Some(at) = node.matrix.iter().position(|coordinate| coordinate.repeats.is_some()) else { continue };
@@ -115,10 +122,16 @@ pub(super) fn decides(node: &NodeSpec) -> bool {
 
 /// Reports loops that have the name of a node or of another loop.
 pub(super) fn check_names(loops: &[Loop], nodes: &[NodeSpec], problems: &mut Problems) {
-    let deciding: BTreeSet<&str> =
-        loops.iter().filter(|repeats| repeats.decides).map(|repeats| repeats.name.as_str()).collect();
-    let named = nodes.iter().filter(|node| !(decides(node) && deciding.contains(base(&node.id))));
-    let ids: BTreeMap<&str, Span> = named.map(|node| (base(&node.id), node.id_span)).collect();
+    let deciding = loops.iter().filter(|repeats| repeats.decides);
+    let deciding: BTreeSet<&str> = deciding.map(|repeats| repeats.name.as_str()).collect();
+    let mut ids: BTreeMap<&str, Span> = BTreeMap::new();
+    for node in nodes {
+        let name = base(&node.id);
+        // Nodes that decide have the name of their loop.
+        if !decides(node) || !deciding.contains(name) {
+            ids.insert(name, node.id_span);
+        }
+    }
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for repeats in loops {
         let name = repeats.name.as_str();

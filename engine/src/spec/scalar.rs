@@ -19,7 +19,11 @@ fn resolve_number(text: &str) -> Option<Value> {
     if !(first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'.')) {
         return None;
     }
-    integer(text).map(Value::Int).or_else(|| number(text).map(Value::Float))
+    // A whole number beyond `i64` becomes a float, as YAML's core schema has no other type for it.
+    match integer(text) {
+        Some(integer) => Some(Value::Int(integer)),
+        None => number(text).map(Value::Float),
+    }
 }
 
 /// Parses an integer of the core schema (`12`, `-3`, `0x1f`, `0o17`) that fits `i64`.

@@ -78,10 +78,9 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
     let problems = &mut shared.problems;
     let overlap = word(take(&mut fields, "overlap"), "`overlap`", &Overlap::ALL, Overlap::name, problems);
     let catchup = word(take(&mut fields, "catchup"), "`catchup`", &Catchup::ALL, Catchup::name, problems);
-    let mut length = |name: &str, most: u64| length(take(&mut fields, name)?, name, most, problems);
-    let jitter = length("jitter", 24);
-    let max_runtime = length("max_runtime", 24 * 365);
-    let grace = length("grace", 24);
+    let jitter = length(&mut fields, "jitter", 24, problems);
+    let max_runtime = length(&mut fields, "max_runtime", 24 * 365, problems);
+    let grace = length(&mut fields, "grace", 24, problems);
     Some(Schedule {
         cadence: cadence.filter(|_| shared.problems.len() == known)?,
         overlap: overlap.unwrap_or_default(),
@@ -153,7 +152,8 @@ fn word<T: Copy>(
 }
 
 /// Reads a duration of at most `most` hours.
-fn length(value: Spanned, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
+fn length(fields: &mut Vec<(Key, Spanned)>, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
+    let value = take(fields, name)?;
     let length = field::duration(&value, &format!("`{name}`"), problems)?;
     if length > Duration::from_hours(most) {
         problems.push(field::fault("bad-value", &value, format!("`{name}` must be at most {most} hours")));

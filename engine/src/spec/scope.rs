@@ -72,12 +72,12 @@ impl<'a> Scope<'a> {
     /// Returns all params, resolved.
     pub(super) fn resolve_all(&mut self, shared: &mut Shared<'_>) -> Spanned {
         let params = self.params;
-        let entries = params.entries().iter().map(|(key, value)| {
-            let path = [key.text.clone()];
-            let value = self.lookup(&path, value.span, shared).unwrap_or_else(|| broken(value.span));
-            (key.clone(), value)
-        });
-        Spanned::new(Value::Map(entries.collect()), params.span)
+        let mut entries = Vec::with_capacity(params.entries().len());
+        for (key, value) in params.entries() {
+            let resolved = self.lookup(std::slice::from_ref(&key.text), value.span, shared);
+            entries.push((key.clone(), resolved.unwrap_or_else(|| broken(value.span))));
+        }
+        Spanned::new(Value::Map(entries), params.span)
     }
 
     /// Replaces every `${…}` below a value.
@@ -92,7 +92,11 @@ impl<'a> Scope<'a> {
                 let text = std::mem::take(text);
                 *value = self.replace(&text, value.span, depth, matrix, shared);
             }
-            Value::List(items) => items.iter_mut().for_each(|item| self.apply_at(item, depth + 1, matrix, shared)),
+            Value::List(items) => {
+                for item in items {
+                    self.apply_at(item, depth + 1, matrix, shared);
+                }
+            }
             Value::Map(entries) => {
                 for (_, value) in entries {
                     self.apply_at(value, depth + 1, matrix, shared);
@@ -119,11 +123,15 @@ impl<'a> Scope<'a> {
                 return broken(span);
             }
         };
+        // A string that is one reference takes the type of what it refers to.
         let new = match template::whole(&parts) {
             Some(target) => self.value_of(target, span, matrix, shared),
             None => self.interpolate(text, &parts, span, matrix, shared),
         };
-        new.filter(|new| admit(new, span, depth, shared)).unwrap_or_else(|| broken(span))
+        match new {
+            Some(new) if admit(&new, span, depth, shared) => new,
+            _ => broken(span),
+        }
     }
 
     /// Returns the value of a reference; `None` after a reported error.
@@ -134,15 +142,16 @@ impl<'a> Scope<'a> {
         matrix: Option<&Coordinates>,
         shared: &mut Shared<'_>,
     ) -> Option<Spanned> {
-        match target {
-            Target::Param(path) => self.lookup(path, span, shared).map(|value| brought(value, span)),
-            Target::Matrix(path) => coordinate(path, span, matrix, shared).map(|value| brought(value, span)),
-            Target::Round => round(span, matrix, shared).map(|value| brought(value, span)),
-            Target::Env { name, default } => variable(name, default.as_deref(), span, shared),
-            Target::Secret(name) => Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
-            // Addresses are known when the node runs.
-            Target::Service(name) => Some(Spanned::new(Value::String(format!("${{service.{name}}}")), span)),
-        }
+        let value = match target {
+            Target::Param(path) => self.lookup(path, span, shared)?,
+            Target::Matrix(path) => coordinate(path, span, matrix, shared)?,
+            Target::Round => round(span, matrix, shared)?,
+            Target::Env { name, default } => return variable(name, default.as_deref(), span, shared),
+            // Secrets and addresses are known when the node runs.
+            Target::Secret(name) => return Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
+            Target::Service(name) => return Some(Spanned::new(Value::String(format!("${{service.{name}}}")), span)),
+        };
+        Some(Spanned { via: Some(span), ..value })
     }
 
     fn interpolate(
@@ -153,24 +162,29 @@ impl<'a> Scope<'a> {
         matrix: Option<&Coordinates>,
         shared: &mut Shared<'_>,
     ) -> Option<Spanned> {
-        let mut whole = Some(String::new());
+        let (mut whole, mut is_broken) = (String::new(), false);
         for part in parts {
             let piece = match part {
                 Part::Text(text) => Some(text.clone()),
                 Part::Reference { target, range } => {
                     let at = part_span(shared.sources, span, text, range);
-                    let value = self.value_of(target, at, matrix, shared).map(|value| named(value, target, matrix));
-                    value.and_then(|value| piece(&value, at, shared))
+                    let value = self.value_of(target, at, matrix, shared);
+                    value.and_then(|value| piece(&named(value, target, matrix), at, shared))
                 }
             };
-            whole = whole.zip(piece).map(|(whole, piece)| whole + &piece);
-            if whole.as_ref().is_some_and(|whole| whole.len() > MAX_STRING) {
+            // After an error, the other parts are read for their errors only.
+            is_broken |= piece.is_none();
+            if is_broken {
+                continue;
+            }
+            whole += &piece.unwrap_or_default();
+            if whole.len() > MAX_STRING {
                 let message = format!("`${{…}}` makes this string longer than {MAX_STRING} bytes");
                 shared.report(Diagnostic::error("too-many-values", message).at(span, ""));
                 return None;
             }
         }
-        whole.map(|whole| Spanned::new(Value::String(whole), span))
+        (!is_broken).then(|| Spanned::new(Value::String(whole), span))
     }
 
     fn lookup(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
@@ -252,11 +266,6 @@ pub(super) fn param_advice(here: &Spanned, path: &[String], depth: usize) -> Opt
         (Value::List(items), _) => Some(format!("`{around}` is a list of {}", items.len())),
         _ => Some(format!("`{around}` is {}", here.kind())),
     }
-}
-
-fn brought(mut value: Spanned, span: Span) -> Spanned {
-    value.via = Some(span);
-    value
 }
 
 fn broken(span: Span) -> Spanned {
@@ -400,6 +409,9 @@ pub(super) fn part_span(sources: &SourceMap, span: Span, value: &str, range: &st
     }
     let part = &value[range.clone()];
     let before = value[..range.start].matches(part).count();
-    let found = written.match_indices(part).nth(before);
-    found.map_or(span, |(at, _)| span.part(at, at + part.len()))
+    match written.match_indices(part).nth(before) {
+        Some((at, _)) => span.part(at, at + part.len()),
+        // Escapes in quotes may write the part differently.
+        None => span,
+    }
 }

@@ -16,8 +16,11 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
             None
         }
         Value::List(items) => {
-            let numbers: Vec<_> = items.iter().map(|item| field::whole(item, "`seed`", 0, problems)).collect();
-            numbers.into_iter().collect::<Option<Vec<u64>>>().map(|numbers| together(&numbers))
+            let mut numbers = Vec::with_capacity(items.len());
+            for item in items {
+                numbers.extend(field::whole(item, "`seed`", 0, problems));
+            }
+            (numbers.len() == items.len()).then(|| together(&numbers))
         }
         Value::String(_) => {
             let fault = field::wrong_type(value, "`seed`", "a whole number");
@@ -33,12 +36,12 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
 
 /// Mixes numbers to one seed. Their order counts.
 fn together(numbers: &[u64]) -> u64 {
-    numbers.iter().fold(0, |sum, number| mixed(sum ^ *number)) >> (u64::BITS - BITS)
-}
-
-/// A step of SplitMix64.
-fn mixed(state: u64) -> u64 {
-    spread(state.wrapping_add(0x9e37_79b9_7f4a_7c15))
+    let mut state = 0_u64;
+    for number in numbers {
+        // A step of SplitMix64.
+        state = spread((state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15));
+    }
+    state >> (u64::BITS - BITS)
 }
 
 #[cfg(test)]

@@ -13,7 +13,13 @@ use crate::diagnostic::{Diagnostic, SourceMap};
 
 /// Reads a file with one map; `what` names it in messages.
 pub(super) fn read_map(path: &Path, what: &str, sources: &mut SourceMap, problems: &mut Problems) -> Option<Spanned> {
-    let file = source::read(path, None, sources).map_err(|fault| problems.push(fault)).ok()?;
+    let file = match source::read(path, None, sources) {
+        Ok(file) => file,
+        Err(fault) => {
+            problems.push(fault);
+            return None;
+        }
+    };
     let text = sources.get(file).map(|(_, text)| text.to_owned()).unwrap_or_default();
     let value = syntax::parse(file, &text, problems)?;
     if matches!(value.value, Value::Map(_)) {
@@ -36,7 +42,9 @@ pub fn settings(
     let mut problems = Vec::new();
     let Some(value) = read_map(path, "a file of settings", sources, &mut problems) else { return Err(problems) };
     match arguments(&value, schema, command) {
-        Ok(typed) if problems.is_empty() => Ok((value, typed)),
-        typed => Err(problems.into_iter().chain(typed.err().into_iter().flatten()).collect()),
+        Ok(typed) if problems.is_empty() => return Ok((value, typed)),
+        Ok(_) => {}
+        Err(more) => problems.extend(more),
     }
+    Err(problems)
 }

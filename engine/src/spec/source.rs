@@ -18,22 +18,22 @@ pub(super) const MAX_BYTES: usize = 4 << 20;
 
 /// Reads a file into the map. `asked` is the location that names it, if any.
 pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
-    let shown = path.display();
-    let fault = |error: std::io::Error| {
+    let mut bytes = Vec::new();
+    // The user's own file may be a pipe (`searchmill run <(…)`); what a pipeline names may not: it could wait for ever.
+    let file = if asked.is_some() { open_regular(path) } else { File::open(path) };
+    // One byte more than allowed shows that the file is too large, whatever its size is said to be.
+    let read = file.and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
+    if let Err(error) = read {
         let (code, why) = match error.kind() {
             std::io::ErrorKind::NotFound => (FILE_NOT_FOUND, "no such file".to_owned()),
             std::io::ErrorKind::IsADirectory => ("unreadable-file", "it is a folder".to_owned()),
             _ => ("unreadable-file", error.to_string()),
         };
-        Diagnostic::error(code, format!("cannot read `{shown}`: {why}")).at_some(asked, "named here")
-    };
-    let mut bytes = Vec::new();
-    // The user's own file may be a pipe (`searchmill run <(…)`); what a pipeline names may not: it could wait for ever.
-    let file = if asked.is_some() { open_regular(path) } else { File::open(path) };
-    let file = file.map_err(fault)?;
-    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fault)?;
+        let message = format!("cannot read `{}`: {why}", path.display());
+        return Err(Diagnostic::error(code, message).at_some(asked, "named here"));
+    }
     if bytes.len() > MAX_BYTES {
-        return Err(too_large(&shown.to_string()).at_some(asked, "named here"));
+        return Err(too_large(&path.display().to_string()).at_some(asked, "named here"));
     }
     decode(path, bytes, sources)
 }
