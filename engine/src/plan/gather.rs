@@ -94,10 +94,12 @@ fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Ta
 
 /// Whether the output is a table.
 fn is_table(reference: &Reference, ports: &Ports) -> bool {
-    let named = |name: &String| ports.outputs.iter().find(|output| output.name == *name);
-    let output = reference.port.as_ref().map_or_else(|| ports.outputs.first(), named);
+    let output = match &reference.port {
+        Some(name) => ports.outputs.iter().find(|output| output.name == *name),
+        None => ports.outputs.first(),
+    };
     // Every node has rejects, which are not declared.
-    output.is_none_or(|output| !matches!(output.output, OutputType::Fixed(PortType::Tree(_))))
+    !matches!(output, Some(output) if matches!(output.output, OutputType::Fixed(PortType::Tree(_))))
 }
 
 /// Returns the id of the node that gathers: `hits@all`, for another output than the first one `hits.rejects@all`.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::endpoint::refers_to_service;
-use crate::operator::{Accept, Arity, CommandSources, Declaration, InputPort, TreeKind};
+use crate::operator::{Accept, Arity, CommandSources, Declaration, InputPort, TreeKind, texts};
 use crate::spec::{Binding, Serves, ServiceSpec};
 
 /// Returns the ports of a service with their bindings.
@@ -53,24 +53,6 @@ pub(super) fn identity(services: &[ServiceSpec], params: &Value) -> Value {
     }
     all.insert(PARAMS.to_owned(), Value::Object(referring));
     Value::Object(all)
-}
-
-/// Returns all texts in params, each with its dotted path.
-pub(super) fn texts(params: &Value) -> Vec<(String, &str)> {
-    fn collect<'v>(value: &'v Value, path: String, texts: &mut Vec<(String, &'v str)>) {
-        let children: Vec<(String, &Value)> = match value {
-            Value::String(text) => return texts.push((path, text)),
-            Value::Array(items) => items.iter().enumerate().map(|(index, item)| (index.to_string(), item)).collect(),
-            Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), value)).collect(),
-            _ => return,
-        };
-        for (key, child) in children {
-            collect(child, if path.is_empty() { key } else { format!("{path}.{key}") }, texts);
-        }
-    }
-    let mut texts = Vec::new();
-    collect(params, String::new(), &mut texts);
-    texts
 }
 
 /// Adds the files and programs that the words of services name to what an operator reads. `services`: see [`identity`].
