@@ -32,8 +32,8 @@ impl Span {
     /// Returns the bytes `start..end` of this span, clamped to it.
     #[must_use]
     pub fn part(self, start: usize, end: usize) -> Self {
-        let clamp = |offset: usize| self.start.saturating_add(offset).min(self.end);
-        Self::new(self.file, clamp(start), clamp(end))
+        let start = self.start.saturating_add(start).min(self.end);
+        Self::new(self.file, start, self.start.saturating_add(end).min(self.end))
     }
 }
 
@@ -75,12 +75,11 @@ fn is_of_word(c: char) -> bool {
 
 /// Offsets of a whole word in a text.
 fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
-    let bounded = move |place: usize| {
-        let before = text[..place].chars().next_back();
+    text.match_indices(word).map(|(place, _)| place).filter(move |place| {
+        let before = text[..*place].chars().next_back();
         let after = text[place + word.len()..].chars().next();
-        !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
-    };
-    text.match_indices(word).map(|(place, _)| place).filter(move |place| !word.is_empty() && bounded(*place))
+        !word.is_empty() && !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
+    })
 }
 
 /// One diagnostic.

@@ -39,10 +39,13 @@ struct Failed {
 impl Standing {
     /// Begins a call and returns its number, or returns how long it waits for the first one.
     pub(crate) fn enter(&mut self, now: Instant) -> Result<u64, Duration> {
-        let left = |first: Instant| (first + ALONE).saturating_duration_since(now);
-        let wait = self.first.filter(|_| !self.is_open).map(left).unwrap_or_default();
-        if !wait.is_zero() {
-            return Err(wait);
+        if let Some(first) = self.first
+            && !self.is_open
+        {
+            let wait = (first + ALONE).saturating_duration_since(now);
+            if !wait.is_zero() {
+                return Err(wait);
+            }
         }
         self.first.get_or_insert(now);
         self.begun += 1;
@@ -60,6 +63,7 @@ impl Standing {
         self.open();
         if number > self.answered {
             self.answered = number;
+            // Failures of calls that began before this one count no more.
             self.later = self.later.split_off(&(number + 1));
         } else {
             self.later.remove(&number);

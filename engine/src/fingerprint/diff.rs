@@ -199,9 +199,7 @@ fn identities(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
             None => reasons.push(Reason::SourceAdded { name: to }),
         }
     }
-    for name in old {
-        reasons.push(Reason::SourceRemoved { name });
-    }
+    reasons.extend(old.into_iter().map(|name| Reason::SourceRemoved { name }));
 }
 
 /// Reports new, missing and changed sources; files of one name (of several folders) are compared in their order.

@@ -89,25 +89,24 @@ pub struct NodeIdentity<'a> {
 impl NodeIdentity<'_> {
     /// Returns the key and its preimage, a small named tree that `why` compares.
     pub fn key(&self) -> (NodeKey, Value) {
-        let preimage = self.preimage();
-        (NodeKey::of(&preimage), preimage)
-    }
-
-    fn preimage(&self) -> Value {
-        let input = |input: &InputIdentity| json!([input.port, input.artifact_type, input.digest.hex()]);
+        let mut inputs = Vec::with_capacity(self.inputs.len());
+        for InputIdentity { port, artifact_type, digest } in self.inputs {
+            inputs.push(json!([port, artifact_type, digest.hex()]));
+        }
         let mut preimage = json!({
             "format": KEY_FORMAT,
             "operator": self.operator,
             "version": self.version,
             "params": self.params,
-            "inputs": self.inputs.iter().map(input).collect::<Vec<_>>(),
+            "inputs": inputs,
             "outputs": self.outputs.iter().map(|o| json!([o.port, o.kind])).collect::<Vec<_>>(),
             "sources": self.sources.iter().map(SourceIdentity::encoded).collect::<Vec<_>>(),
             "seed": self.seed,
         });
+        // Absent without services: nodes that have none keep the keys from before there were services.
         if !self.services.is_null() {
             preimage["services"] = self.services.clone();
         }
-        preimage
+        (NodeKey::of(&preimage), preimage)
     }
 }

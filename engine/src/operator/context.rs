@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::params::Secret;
 use super::repeatability::{Computed, Repeatability};
 use super::sources::SourceFiles;
-use crate::endpoint::EndpointSession;
-use crate::endpoint::Redactor;
+use crate::endpoint::{EndpointSession, Redactor};
 use crate::error::OperatorError;
 
 /// Number and timing of retries of an external call.
@@ -327,11 +326,14 @@ impl Context {
     /// # Errors
     /// Fails if the secret is not set.
     pub fn secret(&self, secret: &Secret) -> Result<String, OperatorError> {
-        let name = secret.name().ok_or_else(|| OperatorError::pipeline("a secret must be written `${secret:NAME}`"))?;
-        let value = (self.0.secrets)(name).ok_or_else(|| {
-            OperatorError::machine(format!("the secret `{name}` is not set"))
-                .with_help(format!("set the environment variable {name}"))
-        })?;
+        let Some(name) = secret.name() else {
+            return Err(OperatorError::pipeline("a secret must be written `${secret:NAME}`"));
+        };
+        let Some(value) = (self.0.secrets)(name) else {
+            let error = OperatorError::machine(format!("the secret `{name}` is not set"));
+            return Err(error.with_help(format!("set the environment variable {name}")));
+        };
+        // Before anyone can send it: a server may repeat it in its answer.
         self.redactor().learn(name, &value);
         Ok(value)
     }

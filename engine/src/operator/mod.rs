@@ -90,6 +90,7 @@ pub use kernel::{
     RowShape,
 };
 pub use listing::{FileStat, pattern_folder, where_links_lead};
+pub(crate) use nesting::word_at;
 pub use nesting::{SHORTER, check_nesting, stack_size};
 pub use observe::Observed;
 pub(crate) use params::texts;

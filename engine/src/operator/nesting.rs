@@ -159,7 +159,7 @@ fn is_operator(token: &Token) -> bool {
 }
 
 /// Returns the word at a line and column, counted from 1.
-fn word_at(text: &str, line: usize, column: usize) -> Option<Word> {
+pub(crate) fn word_at(text: &str, line: usize, column: usize) -> Option<Word> {
     let start: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
     let (offset, _) = text.get(start..)?.char_indices().nth(column.checked_sub(1)?)?;
     Word::at(text, start + offset)

@@ -22,8 +22,7 @@ use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, RowsInput, TreeInput};
 use super::sources::{Source, SourceFiles};
 use super::tables::query_session;
-use crate::endpoint::RowFailure;
-use crate::endpoint::Usage;
+use crate::endpoint::{RowFailure, Usage};
 use crate::error::OperatorError;
 
 /// Files behind sources, without comparison.
@@ -35,8 +34,8 @@ impl SourceFiles for Listed {
     }
 
     fn covers(&self, path: &Path) -> Option<bool> {
-        let is = |file: &PathBuf| file == path || file.canonicalize().ok() == path.canonicalize().ok();
-        Some(self.0.values().flatten().any(is))
+        let mut files = self.0.values().flatten();
+        Some(files.any(|file| file == path || file.canonicalize().ok() == path.canonicalize().ok()))
     }
 }
 
@@ -178,11 +177,13 @@ impl Harness {
 
     /// Returns the files behind sources, as a key would see them. Missing files are omitted.
     pub fn seen(&self, sources: &[Source]) -> Arc<dyn SourceFiles> {
-        let files = |source: &Source| {
-            let listing = files_of(source, &self.directory, &|| false).ok()?;
-            Some((source.written(), listing.files.into_iter().map(|(_, path)| path).collect()))
-        };
-        Arc::new(Listed(sources.iter().filter_map(files).collect()))
+        let mut listed = BTreeMap::new();
+        for source in sources {
+            if let Ok(listing) = files_of(source, &self.directory, &|| false) {
+                listed.insert(source.written(), listing.files.into_iter().map(|(_, path)| path).collect());
+            }
+        }
+        Arc::new(Listed(listed))
     }
 
     /// Binds and runs an operator.
@@ -208,6 +209,7 @@ impl Harness {
     }
 
     fn unique_folder(&self) -> PathBuf {
+        // Folders of earlier runs stay: their outputs may be inputs of later ones.
         tempfile::Builder::new().prefix("run").tempdir_in(self.folder.path()).expect("a folder").keep()
     }
 

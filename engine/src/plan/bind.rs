@@ -25,8 +25,8 @@ use crate::endpoint::has_user_info;
 use crate::fingerprint::{identity_params, row_params};
 use crate::node_id::NodeId;
 use crate::operator::{
-    BoundOperator, CommandSources, Declaration, OperatorEntry, OutputType, ParamIssue, PortType, Ports, Registry,
-    Source, texts,
+    BoundOperator, CommandSources, Declaration, OperatorEntry, OutputType, ParamIssue, PortType, Registry, Source,
+    texts,
 };
 use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate, meant_node, suggest};
 
@@ -396,7 +396,13 @@ fn wire_node(
         Some(name) => Some(Variant { name, node: index }),
         None => passed_variant(declaration, &by_port, wired),
     };
-    let mut inputs = in_port_order(ports, by_port);
+    // By the operator's port order; named ones by name. The order in the YAML never matters.
+    let mut inputs = Vec::new();
+    for port in &ports.inputs {
+        inputs.extend(by_port.shift_remove(&port.name).into_iter().flatten());
+    }
+    by_port.sort_keys();
+    inputs.extend(by_port.into_values().flatten());
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
     inputs.extend(of_services);
     Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs, variant })
@@ -480,17 +486,6 @@ fn bound_to(port: &str, edges: Vec<Edge>) -> Vec<Input> {
     for Edge { node, output, port_type, tie, .. } in edges {
         inputs.push(Input { port: port.to_owned(), node, output, port_type, tie });
     }
-    inputs
-}
-
-/// Sorts inputs by the operator's port order; named ones by name. The order in the YAML never matters.
-fn in_port_order(ports: &Ports, mut by_port: IndexMap<String, Vec<Input>>) -> Vec<Input> {
-    let mut inputs = Vec::new();
-    for port in &ports.inputs {
-        inputs.extend(by_port.shift_remove(&port.name).into_iter().flatten());
-    }
-    by_port.sort_keys();
-    inputs.extend(by_port.into_values().flatten());
     inputs
 }
 

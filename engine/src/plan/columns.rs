@@ -48,12 +48,9 @@ impl Plan {
             for (port, columns) in rules.at_most(&tables) {
                 outputs.entry(port).or_insert(columns);
             }
-            for issue in issues {
-                found.push((index, bad_param(issue, &node.spec)));
-            }
-            for issue in result_checks::column_issues(&node.spec, node.default_output(), &outputs) {
-                found.push((index, issue));
-            }
+            found.extend(issues.into_iter().map(|issue| (index, bad_param(issue, &node.spec))));
+            let unfit = result_checks::column_issues(&node.spec, node.default_output(), &outputs);
+            found.extend(unfit.into_iter().map(|issue| (index, issue)));
             known.push(outputs);
         }
         (known, found)

@@ -7,7 +7,7 @@ use super::edges::port_of;
 use crate::diagnostic::Span;
 use crate::node_id::NodeId;
 use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports, RetryPolicy};
-use crate::spec::{Binding, Coordinate, Gathers, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
+use crate::spec::{Binding, Coordinate, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
 
 /// The param with the gathered tables.
 pub(super) const TABLES: &str = "tables";
@@ -79,7 +79,12 @@ fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Optio
     }
     let default = variants.get(first.node.as_str()).and_then(|variant| variant.ports.outputs.first());
     let port = first.port.as_deref().filter(|port| default.is_none_or(|default| default.name != *port));
-    Some(Reference::to(id_of(gathers, port).into(), first.span))
+    // `hits@all`; for another output than the first one, `hits.rejects@all`.
+    let id = match (gathers.id.split_once('@'), port) {
+        (Some((base, rest)), Some(port)) => format!("{base}.{port}@{rest}"),
+        _ => gathers.id.to_string(),
+    };
+    Some(Reference::to(id, first.span))
 }
 
 /// Returns how many tables the input of a binding takes; `None`: it takes a folder, or is unknown.
@@ -100,14 +105,6 @@ fn is_table(reference: &Reference, ports: &Ports) -> bool {
     };
     // Every node has rejects, which are not declared.
     !matches!(output, Some(output) if matches!(output.output, OutputType::Fixed(PortType::Tree(_))))
-}
-
-/// Returns the id of the node that gathers: `hits@all`, for another output than the first one `hits.rejects@all`.
-fn id_of(gathers: &Gathers, port: Option<&str>) -> NodeId {
-    match (gathers.id.split_once('@'), port) {
-        (Some((base, rest)), Some(port)) => format!("{base}.{port}@{rest}").into(),
-        _ => gathers.id.clone(),
-    }
 }
 
 fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {

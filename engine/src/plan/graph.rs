@@ -90,20 +90,12 @@ impl Node {
 
     /// Returns the names of the secrets without which it cannot run.
     pub fn needed_secrets(&self) -> BTreeSet<String> {
+        let answered = self.operator.declaration.answered;
         // A bound input answers the calls of this param: its secrets are not sent.
-        let mut unused = None;
-        if let Some((input, param)) = self.operator.declaration.answered
-            && self.inputs.iter().any(|bound| bound.port == input)
-        {
-            unused = Some(param);
-        }
-        let mut names = BTreeSet::new();
-        for (name, value) in self.operator.params.as_object().into_iter().flatten() {
-            if unused != Some(name.as_str()) {
-                names.extend(secrets_in(value));
-            }
-        }
-        names
+        let answered = answered.filter(|(input, _)| self.inputs.iter().any(|bound| bound.port == *input));
+        let params = self.operator.params.as_object().into_iter().flatten();
+        let called = params.filter(|(name, _)| answered.is_none_or(|(_, param)| param != name.as_str()));
+        called.flat_map(|(_, value)| secrets_in(value)).collect()
     }
 
     /// Returns the default output port, if any.

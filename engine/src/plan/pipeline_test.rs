@@ -116,19 +116,12 @@ impl Plan {
 
 /// Removes services from a node; returns the nodes that only these services read.
 fn drop_services(node: &mut Node, replaced: &BTreeSet<String>) -> BTreeSet<NodeIndex> {
-    let mut unused = BTreeSet::new();
-    node.inputs.retain(|input| {
-        let is_replaced = service_of(&input.port).is_some_and(|service| replaced.contains(service));
-        if is_replaced {
-            unused.insert(input.node);
-        }
-        !is_replaced
-    });
+    let mut unused: BTreeSet<NodeIndex> = node.inputs.iter().map(|input| input.node).collect();
+    node.inputs.retain(|input| service_of(&input.port).is_none_or(|service| !replaced.contains(service)));
     node.spec.services.retain(|service| !replaced.contains(&service.name));
     node.services = identity(&node.spec.services, &node.operator.params);
-    for input in &node.inputs {
-        unused.remove(&input.node);
-    }
+    // Another input may read the same node.
+    unused.retain(|index| node.inputs.iter().all(|input| input.node != *index));
     unused
 }
 

@@ -210,12 +210,8 @@ fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, Port
         return None;
     }
     let message = format!("`{}.{port}` is {port_type}, and has no rows to check", node.id);
-    let mut tables = Vec::new();
-    for (name, port_type) in outputs {
-        if matches!(port_type, PortType::Rows(_)) {
-            tables.push(name.as_str());
-        }
-    }
+    let tables = outputs.iter().filter(|(_, port_type)| matches!(port_type, PortType::Rows(_)));
+    let tables: Vec<&str> = tables.map(|(name, _)| name.as_str()).collect();
     let help = format!("write `port:` with one of its tables ({}), or check a node that makes rows", tables.join(", "));
     Some(Diagnostic::error("port-kind", message).at(at, "").help(help))
 }

@@ -45,13 +45,8 @@ pub(super) fn identity(services: &[ServiceSpec], params: &Value) -> Value {
         };
         all.insert(service.name.clone(), identity);
     }
-    let mut referring = Map::new();
-    for (path, text) in texts(params) {
-        if refers_to_service(text) {
-            referring.insert(path, Value::from(text));
-        }
-    }
-    all.insert(PARAMS.to_owned(), Value::Object(referring));
+    let referring = texts(params).into_iter().filter(|(_, text)| refers_to_service(text));
+    all.insert(PARAMS.to_owned(), referring.map(|(path, text)| (path, Value::from(text))).collect());
     Value::Object(all)
 }
 

@@ -41,12 +41,21 @@ fn mark(ended: &Ended) -> Mark {
 
 /// Returns why the schedule fails, if its last run that says anything failed or held outputs back.
 pub fn failing(ended: &[Ended]) -> Option<Failing> {
-    let telling = || ended.iter().rev().filter(|ended| mark(ended) != Mark::Open);
-    let row = || telling().take_while(|ended| mark(ended) != Mark::Good);
-    let (last, first) = (row().next()?, row().last()?);
-    let ending = &last.ending;
-    let (run, message) = (ending.run.clone(), ending.message.clone());
-    Some(Failing { since: first.ended, runs: row().count(), outcome: last.outcome, run, message })
+    let (mut last, mut first, mut runs) = (None, None, 0);
+    for ended in ended.iter().rev() {
+        match mark(ended) {
+            // It says nothing: the runs before it count.
+            Mark::Open => continue,
+            Mark::Good => break,
+            Mark::Failed | Mark::Held => {}
+        }
+        last.get_or_insert(ended);
+        first = Some(ended);
+        runs += 1;
+    }
+    let (last, first) = (last?, first?);
+    let (run, message) = (last.ending.run.clone(), last.ending.message.clone());
+    Some(Failing { since: first.ended, runs, outcome: last.outcome, run, message })
 }
 
 /// Returns the note about the last run, if it is worth one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::arrivals::{self, Arrivals, MOST, jittered};
 use super::health::note;
 use super::notice::Notice;
-use super::state::{Cause, Ended, Ending, Note, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+use super::state::{Cause, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
 /// A tick seen later than this is missed: the machine was suspended.
@@ -116,7 +116,11 @@ impl Step<'_> {
     fn take(&mut self, event: Event) {
         match event {
             Event::Boot { found, resumed } => self.boot(found, resumed),
-            Event::Wake => self.wake(),
+            Event::Wake => {
+                self.recount(None);
+                let arrivals = self.arrivals(self.moment.now - LATE);
+                self.settle(arrivals);
+            }
             Event::Began(id, process) => {
                 if let Some(running) = self.running(id) {
                     running.is_up(Some(process));
@@ -148,36 +152,37 @@ impl Step<'_> {
         let mut lost = Vec::new();
         for id in ids {
             match found.remove(&id).unwrap_or(Found::Lost) {
-                Found::Alive(process) => self.adopt(id, process),
+                Found::Alive(process) => {
+                    let Some(running) = self.running(id) else { continue };
+                    running.is_up(process);
+                    let tick = running.ticket.tick;
+                    self.tell(Notice::Adopted { id, tick });
+                }
                 Found::Ended(ending) => {
                     self.end(id, None, ending);
                 }
-                Found::NeverBegan => self.put_back(id),
+                Found::NeverBegan => {
+                    let Some(index) = self.state.running.iter().position(|running| running.ticket.id == id) else {
+                        continue;
+                    };
+                    // It was stored but never started: it returns to the front of the queue.
+                    let running = self.state.running.remove(index);
+                    self.state.counts.started -= 1;
+                    self.state.waiting.insert(0, running.ticket);
+                }
                 Found::Lost => lost.extend(self.end(id, Some(Outcome::Lost), Ending::default())),
             }
         }
         self.recount(resumed);
         let mut arrivals = self.arrivals(self.moment.now);
         // A tick whose run was lost counts as missed, like a tick whose run never started.
-        let lost = lost.into_iter().filter(|ticket| ticket.cause != Cause::Trigger).map(|ticket| ticket.tick);
-        arrivals.missed.extend(lost);
+        for ticket in lost {
+            if ticket.cause != Cause::Trigger {
+                arrivals.missed.push(ticket.tick);
+            }
+        }
         arrivals.missed.sort_unstable();
         self.settle(arrivals);
-    }
-
-    fn adopt(&mut self, id: u64, process: Option<Process>) {
-        let Some(running) = self.running(id) else { return };
-        running.is_up(process);
-        let tick = running.ticket.tick;
-        self.tell(Notice::Adopted { id, tick });
-    }
-
-    /// A run that was stored but never started returns to the front of the queue.
-    fn put_back(&mut self, id: u64) {
-        let Some(place) = self.state.running.iter().position(|running| running.ticket.id == id) else { return };
-        let running = self.state.running.remove(place);
-        self.state.counts.started -= 1;
-        self.state.waiting.insert(0, running.ticket);
     }
 
     /// Determines from when ticks count: new, changed and resumed schedules start now.
@@ -194,12 +199,6 @@ impl Step<'_> {
         if changed {
             self.tell(Notice::Changed { cron: cron.to_owned(), timezone: timezone.to_owned() });
         }
-    }
-
-    fn wake(&mut self) {
-        self.recount(None);
-        let arrivals = self.arrivals(self.moment.now - LATE);
-        self.settle(arrivals);
     }
 
     fn arrivals(&mut self, late: Time) -> Arrivals {
@@ -262,7 +261,10 @@ impl Step<'_> {
             return;
         }
         if overlap == Overlap::Replace {
-            self.replace();
+            let before = self.state.waiting.len();
+            self.state.waiting.retain(|ticket| ticket.cause != Cause::Tick);
+            self.state.counts.skipped += (before - self.state.waiting.len()) as u64;
+            self.stop_all(StopReason::Replaced, self.schedule.grace);
         }
         let ticket = self.state.ticket(tick, cause);
         let id = ticket.id;
@@ -274,17 +276,10 @@ impl Step<'_> {
         }
     }
 
-    fn replace(&mut self) {
-        let before = self.state.waiting.len();
-        self.state.waiting.retain(|ticket| ticket.cause != Cause::Tick);
-        self.state.counts.skipped += (before - self.state.waiting.len()) as u64;
-        self.stop_all(StopReason::Replaced, self.schedule.grace);
-    }
-
     /// Sends the first stop signal to all runs without one. If the daemon stops, shortens the deadlines of the others.
     fn stop_all(&mut self, reason: StopReason, grace: Duration) {
         let until = self.moment.now + grace;
-        let mut told = Vec::new();
+        let mut signalled = Vec::new();
         for running in &mut self.state.running {
             let id = running.ticket.id;
             match &mut running.stage {
@@ -292,11 +287,11 @@ impl Step<'_> {
                 Stage::Draining { .. } | Stage::Stopping { .. } | Stage::Killed { .. } => {}
                 stage => {
                     *stage = Stage::Draining { reason, until };
-                    told.push(id);
+                    signalled.push(id);
                 }
             }
         }
-        for id in told {
+        for id in signalled {
             self.actions.push(Action::Terminate(id));
             self.tell(Notice::StoppingRun { id, reason, signal: 1 });
         }
@@ -306,7 +301,7 @@ impl Step<'_> {
     fn deadlines(&mut self) {
         let now = self.moment.now;
         let schedule = self.schedule;
-        let mut told = Vec::new();
+        let mut signalled = Vec::new();
         for running in &mut self.state.running {
             if deadline(schedule, running).is_none_or(|deadline| deadline > now) {
                 continue;
@@ -320,9 +315,9 @@ impl Step<'_> {
                 }
             };
             running.stage = next;
-            told.push((running.ticket.id, reason, signal));
+            signalled.push((running.ticket.id, reason, signal));
         }
-        for (id, reason, signal) in told {
+        for (id, reason, signal) in signalled {
             self.actions.push(if signal == 3 { Action::Kill(id) } else { Action::Terminate(id) });
             self.tell(Notice::StoppingRun { id, reason, signal });
         }
@@ -330,9 +325,15 @@ impl Step<'_> {
 
     /// Starts the runs that may start.
     fn dispatch(&mut self) {
-        while let Some(place) = self.state.waiting.iter().position(|ticket| self.may_start(ticket)) {
-            let ticket = self.state.waiting.remove(place);
-            self.begin(ticket);
+        // A waiting run that may not start does not hold up those behind it.
+        while let Some(index) = self.state.waiting.iter().position(|ticket| self.may_start(ticket)) {
+            let ticket = self.state.waiting.remove(index);
+            self.state.counts.started += 1;
+            let (began, stage) = (self.moment.now, Stage::Starting);
+            self.state.running.push(Running { ticket: ticket.clone(), began, process: None, stage });
+            let Ticket { id, tick, cause } = ticket;
+            self.tell(Notice::Starting { id, tick, cause });
+            self.actions.push(Action::Start(ticket));
         }
     }
 
@@ -341,15 +342,6 @@ impl Step<'_> {
         let room = self.state.running.len() < if beside { MOST_AT_ONCE } else { 1 };
         let held = self.moment.paused && ticket.cause != Cause::Trigger;
         room && !held && !self.moment.draining
-    }
-
-    fn begin(&mut self, ticket: Ticket) {
-        let began = self.moment.now;
-        self.state.counts.started += 1;
-        self.state.running.push(Running { ticket: ticket.clone(), began, process: None, stage: Stage::Starting });
-        let Ticket { id, tick, cause } = ticket;
-        self.tell(Notice::Starting { id, tick, cause });
-        self.actions.push(Action::Start(ticket));
     }
 
     fn end(&mut self, id: u64, outcome: Option<Outcome>, ending: Ending) -> Option<Ticket> {
@@ -362,9 +354,12 @@ impl Step<'_> {
         self.tell(Notice::Ended { id, tick, outcome, exit, run, cached, finished, calls, seconds, message });
         let (ticket, began) = (running.ticket.clone(), running.began);
         self.state.remember(Ended { ticket, began, ended, outcome, ending });
-        let wanted = |note: &Note| self.schedule.notify.iter().any(|notify| notify.on.contains(&note.occasion));
-        let note = note(self.state).filter(wanted);
-        self.state.notes.extend(note);
+        // The note compares this run with those before it, so it is made once this one is remembered.
+        if let Some(note) = note(self.state)
+            && self.schedule.notify.iter().any(|notify| notify.on.contains(&note.occasion))
+        {
+            self.state.notes.push(note);
+        }
         Some(running.ticket)
     }
 }

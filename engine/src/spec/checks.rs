@@ -222,18 +222,16 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     }
     let port_span = port.as_ref().map(|port| port.span);
     let port = port.and_then(|port| field::text(&port, "`port`", problems));
-    let on_failure = on_failure.map(|value| reaction(&value, problems)).unwrap_or_default();
-    let (rule, columns) = rule(&key, &value, problems)?;
-    let via = value.via.or(item.via).filter(|via| *via != value.span);
-    Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, via, port_span, columns })
-}
-
-fn reaction(value: &Spanned, problems: &mut Problems) -> OnFailure {
-    match field::choice(value, "`on_failure`", &["fail", "hold", "warn"], problems) {
+    let on_failure =
+        on_failure.and_then(|word| field::choice(&word, "`on_failure`", &["fail", "hold", "warn"], problems));
+    let on_failure = match on_failure {
         Some("hold") => OnFailure::Hold,
         Some("warn") => OnFailure::Warn,
         _ => OnFailure::Fail,
-    }
+    };
+    let (rule, columns) = rule(&key, &value, problems)?;
+    let via = value.via.or(item.via).filter(|via| *via != value.span);
+    Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, via, port_span, columns })
 }
 
 type Columns = Vec<(String, Span)>;

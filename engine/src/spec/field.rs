@@ -107,10 +107,8 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
             return None;
         }
     };
-    if let Some(number) = number
-        && number >= least
-    {
-        return Some(number);
+    if number.is_some_and(|number| number >= least) {
+        return number;
     }
     let shown = value.scalar_text().unwrap_or_default();
     let message = format!("{what} must be a whole number of at least {least}, not `{shown}`");

@@ -3,15 +3,13 @@
 use super::field::{self, take};
 use super::include::{self, Place};
 use super::model::NodeSpec;
-use super::node;
 use super::params::{Over, params};
 use super::pipeline_test::{self, TestCase};
-use super::repeat;
 use super::rounds::Loop;
 use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
-use super::syntax;
 use super::value::{Key, Spanned, Value};
+use super::{node, repeat, syntax};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::endpoint::{BudgetLimits, PeriodLimits};
 

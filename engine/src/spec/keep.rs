@@ -1,6 +1,6 @@
 //! `keep:` of a loop: of which rounds the folders (models, states, indexes) stay in the store.
 
-use super::field::{self, Problems, take_whole};
+use super::field::{self, take_whole};
 use super::model::Kept;
 use super::scope::{Scope, Shared};
 use super::value::{Spanned, Value};
@@ -13,7 +13,12 @@ pub(super) fn read(value: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut S
     scope.apply(&mut value, None, shared);
     match &value.value {
         Value::Broken => None,
-        Value::Map(_) => Some(of_map(value, &mut shared.problems)),
+        Value::Map(_) => {
+            let mut fields = field::fields(value, "`keep`", KEYS, &mut shared.problems);
+            let every = take_whole(&mut fields, "every", 1, &mut shared.problems);
+            let last = take_whole(&mut fields, "last", 1, &mut shared.problems);
+            Some(Kept { every, last: last.unwrap_or(Kept::LAST.last) })
+        }
         Value::String(word) if word == "last" => Some(Kept::LAST),
         _ => {
             let fault = field::wrong_type(&value, "`keep`", "`last` or a map");
@@ -21,11 +26,4 @@ pub(super) fn read(value: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut S
             None
         }
     }
-}
-
-fn of_map(value: Spanned, problems: &mut Problems) -> Kept {
-    let mut fields = field::fields(value, "`keep`", KEYS, problems);
-    let every = take_whole(&mut fields, "every", 1, problems);
-    let last = take_whole(&mut fields, "last", 1, problems);
-    Kept { every, last: last.unwrap_or(Kept::LAST.last) }
 }

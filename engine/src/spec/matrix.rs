@@ -19,10 +19,8 @@ pub(super) fn take_over(mut written: Vec<(&String, &mut Spanned)>, problems: &mu
     if values.filter(|value| matches!(value.value, Value::String(_))).count() == 0 {
         return;
     }
-    let mut raw: BTreeMap<String, Spanned> = BTreeMap::new();
-    for (id, matrix) in &written {
-        raw.insert((*id).clone(), (**matrix).clone());
-    }
+    let raw: BTreeMap<String, Spanned> =
+        written.iter().map(|(id, matrix)| ((*id).clone(), (**matrix).clone())).collect();
     let mut taken = Taken { raw: &raw, budget: Budget::default(), problems };
     for (_, matrix) in &mut written {
         taken.replace(matrix);
@@ -102,10 +100,7 @@ impl Taken<'_> {
 /// Returns all combinations of a matrix, with the last key varying fastest; a single one after an error.
 pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let axes = axes(matrix, problems);
-    let mut size = 1_u128;
-    for axis in &axes {
-        size = size.saturating_mul(axis.len() as u128);
-    }
+    let size = axes.iter().fold(1_u128, |size, axis| size.saturating_mul(axis.len() as u128));
     if size > MAX_NODES as u128 {
         let message = format!("this matrix expands to {size} nodes (limit: {MAX_NODES})");
         let lengths: Vec<_> = axes.iter().map(|axis| format!("`{}` has {}", axis[0].key, axis.len())).collect();
@@ -150,8 +145,17 @@ fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coord
             None
         }
         Value::List(items) if !items.is_empty() => {
-            let named = items.iter().enumerate().map(|(position, value)| (coordinate_name(value, position), value));
-            Some(distinct(&key.text, false, named.collect(), problems))
+            let mut named = Vec::with_capacity(items.len());
+            for (position, value) in items.iter().enumerate() {
+                // A list or a map has no text for the node's id: its position stands for it.
+                let name = match value.scalar_text() {
+                    Some(text) => plain(&text),
+                    None if value.value == Value::Null => "null".to_owned(),
+                    None => position.to_string(),
+                };
+                named.push((name, value));
+            }
+            Some(distinct(&key.text, false, named, problems))
         }
         Value::Map(entries) if !entries.is_empty() => {
             let named = entries.iter().map(|(name, value)| (plain(&name.text), value));
@@ -186,15 +190,6 @@ fn distinct(key: &str, is_named: bool, values: Vec<(String, &Spanned)>, problems
         }
     }
     axis
-}
-
-/// Returns a value's name in the node's id: its text; for lists and maps, the position.
-fn coordinate_name(value: &Spanned, position: usize) -> String {
-    match value.scalar_text() {
-        Some(text) => plain(&text),
-        None if value.value == Value::Null => "null".to_owned(),
-        None => position.to_string(),
-    }
 }
 
 /// Replaces characters that an id cannot have by `_`.

@@ -112,8 +112,7 @@ fn read_admitted(
         Ok(file) => file,
         Err(problem) => return Reading { spec: None, problems: vec![problem] },
     };
-    let environment = |name: &str| std::env::var(name).ok();
-    let mut shared = Shared::new(sources, &environment);
+    let mut shared = Shared::new(sources, &|name| std::env::var(name).ok());
     let spec = load::pipeline(path, file, overrides, &mut shared);
     Reading { spec, problems: tidy(shared.problems) }
 }

@@ -1,16 +1,12 @@
 //! Reads one entry of `nodes:`.
 
 use super::budget::weight;
-use super::checks;
 use super::coordinate::{self, Coordinate};
 use super::field::{self, Problems, take, take_as, take_whole};
-use super::matrix;
 use super::model::{NodeSpec, OnError, Resources};
-use super::reference;
 use super::scope::{Scope, Shared};
-use super::seed;
-use super::service;
 use super::value::{Key, Spanned, Value};
+use super::{checks, matrix, reference, seed, service};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::node_id::NodeId;
 use crate::operator::RetryPolicy;

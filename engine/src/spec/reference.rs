@@ -9,8 +9,7 @@ use super::model::{Binding, Gathers, NodeSpec, Reference};
 use super::rounds::{self, Loop};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
-use crate::node_id::NodeId;
-use crate::node_id::ROUND;
+use crate::node_id::{NodeId, ROUND};
 
 /// Reads `from: a`, `from: [a, b]` or `from: {port: a, other: [b, c]}`. Each reference keeps its whole text in `node`
 /// until [`link`] splits it.

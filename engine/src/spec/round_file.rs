@@ -4,11 +4,10 @@ use super::coordinate::Coordinate;
 use super::field::{self, take};
 use super::include::{self, Place, Wanted};
 use super::model::NodeSpec;
-use super::node;
 use super::params::{Over, params};
 use super::scope::{Scope, Shared};
-use super::syntax;
 use super::value::{Spanned, Value};
+use super::{node, syntax};
 
 const KEYS: &[&str] = &["name", "description", "params", "nodes", "include"];
 

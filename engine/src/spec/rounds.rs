@@ -89,10 +89,8 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
 /// Lists the rounds of the loops about which rows decide, one entry for each combination of a loop's matrix.
 pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
     let mut found: Vec<LoopSpec> = Vec::new();
-    let mut deciding: BTreeMap<&str, &Loop> = BTreeMap::new();
-    for repeats in loops.iter().filter(|repeats| repeats.decides) {
-        deciding.insert(&repeats.name, repeats);
-    }
+    let deciding = loops.iter().filter(|repeats| repeats.decides);
+    let deciding: BTreeMap<&str, &Loop> = deciding.map(|repeats| (repeats.name.as_str(), repeats)).collect();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for node in nodes {
         let Some(at) = node.matrix.iter().position(|coordinate| coordinate.repeats.is_some()) else { continue };
@@ -124,14 +122,9 @@ pub(super) fn decides(node: &NodeSpec) -> bool {
 pub(super) fn check_names(loops: &[Loop], nodes: &[NodeSpec], problems: &mut Problems) {
     let deciding = loops.iter().filter(|repeats| repeats.decides);
     let deciding: BTreeSet<&str> = deciding.map(|repeats| repeats.name.as_str()).collect();
-    let mut ids: BTreeMap<&str, Span> = BTreeMap::new();
-    for node in nodes {
-        let name = base(&node.id);
-        // Nodes that decide have the name of their loop.
-        if !decides(node) || !deciding.contains(name) {
-            ids.insert(name, node.id_span);
-        }
-    }
+    // Nodes that decide have the name of their loop.
+    let others = nodes.iter().filter(|node| !decides(node) || !deciding.contains(base(&node.id)));
+    let ids: BTreeMap<&str, Span> = others.map(|node| (base(&node.id), node.id_span)).collect();
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for repeats in loops {
         let name = repeats.name.as_str();

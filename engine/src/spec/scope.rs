@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
 use super::coordinate::Coordinate;
-use super::scalar;
-use super::suggest;
 use super::template::{self, Part, Target};
 use super::value::{Spanned, Value};
+use super::{scalar, suggest};
 use crate::diagnostic::{Diagnostic, SourceMap, Span};
 
 /// Limit of recursion through params.
@@ -119,7 +118,11 @@ impl<'a> Scope<'a> {
             Ok(parts) => parts,
             Err(fault) => {
                 let at = part_span(shared.sources, span, text, &fault.range);
-                shared.report(bad_reference(fault.message).at(at, ""));
+                let fault = Diagnostic::error("bad-substitution", fault.message).at(at, "");
+                shared.report(fault.help(
+                    "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}`, `${repeat.round}` and \
+                     `${service.…}`; write `$${` for a literal `${`",
+                ));
                 return broken(span);
             }
         };
@@ -270,12 +273,6 @@ pub(super) fn param_advice(here: &Spanned, path: &[String], depth: usize) -> Opt
 
 fn broken(span: Span) -> Spanned {
     Spanned::new(Value::Broken, span)
-}
-
-fn bad_reference(message: String) -> Diagnostic {
-    Diagnostic::error("bad-substitution", message).help(
-        "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}`, `${repeat.round}` and `${service.…}`; write `$${` for a literal `${`",
-    )
 }
 
 fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {

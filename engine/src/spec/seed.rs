@@ -38,10 +38,14 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
 fn together(numbers: &[u64]) -> u64 {
     let mut state = 0_u64;
     for number in numbers {
-        // A step of SplitMix64.
-        state = spread((state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15));
+        state = mixed(state ^ number);
     }
     state >> (u64::BITS - BITS)
+}
+
+/// A step of SplitMix64.
+fn mixed(state: u64) -> u64 {
+    spread(state.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use super::field::{self, Problems, take, take_as};
 use super::model::{Binding, Serves, ServiceSpec};
-use super::reference;
-use super::suggest;
 use super::value::{Key, Spanned, Value};
+use super::{reference, suggest};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::endpoint::services_in;
 

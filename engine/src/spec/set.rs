@@ -1,12 +1,10 @@
 //! `--set` and `--params`: overrides of params.
 
 use super::model::Overrides;
-use super::scalar;
 use super::scope::{Shared, param_advice};
 use super::settings::read_map;
-use super::suggest;
-use super::syntax;
 use super::value::{Key, OVER, Spanned, Value};
+use super::{scalar, suggest, syntax};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// The name of the sources of `--set`.

@@ -6,9 +6,8 @@ use serde_json::Value as Json;
 
 use super::arguments::arguments;
 use super::field::{Problems, wrong_type};
-use super::source;
-use super::syntax;
 use super::value::{Spanned, Value};
+use super::{source, syntax};
 use crate::diagnostic::{Diagnostic, SourceMap};
 
 /// Reads a file with one map; `what` names it in messages.

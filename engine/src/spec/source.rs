@@ -66,12 +66,19 @@ fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId
 fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
     let control = UNPRINTABLE.find(&text).and_then(|found| Some((found.start(), found.as_str().chars().next()?)));
     let blank = !CONTENT.is_match(&text);
+    // The error shows a line of the text: it is added first.
     let file = sources.add(path, text);
-    match control {
-        Some((at, ch)) => Err(unprintable(Span::new(file, at, at + ch.len_utf8()), ch)),
-        None if blank => Err(empty(path, file)),
-        None => Ok(file),
+    if let Some((at, ch)) = control {
+        let code = ch as u32;
+        let message = format!("the control character U+{code:04X} is not allowed in YAML");
+        let fault = Diagnostic::error("control-character", message).at(Span::new(file, at, at + ch.len_utf8()), "here");
+        return Err(fault.help(format!("inside double quotes, write `\\u{code:04x}`")));
     }
+    if blank {
+        let fault = Diagnostic::error("empty-file", format!("`{}` is empty", path.display()));
+        return Err(fault.at(Span::new(file, 0, 0), "").help("a pipeline has at least `name:` and `nodes:`"));
+    }
+    Ok(file)
 }
 
 /// Characters that YAML does not allow (<https://yaml.org/spec/1.2.2/#51-character-set>).
@@ -82,16 +89,4 @@ static CONTENT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\x{feff}?[ \t\r]
 
 fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is constant")
-}
-
-fn unprintable(span: Span, ch: char) -> Diagnostic {
-    Diagnostic::error("control-character", format!("the control character U+{:04X} is not allowed in YAML", ch as u32))
-        .at(span, "here")
-        .help(format!("inside double quotes, write `\\u{:04x}`", ch as u32))
-}
-
-fn empty(path: &Path, file: FileId) -> Diagnostic {
-    Diagnostic::error("empty-file", format!("`{}` is empty", path.display()))
-        .at(Span::new(file, 0, 0), "")
-        .help("a pipeline has at least `name:` and `nodes:`")
 }

@@ -76,12 +76,8 @@ pub fn several_loops(name: &str, outputs: &[&str]) -> (String, String) {
 
 /// Suggests a node for an unknown name. The name of a node with a matrix, or of one in a loop, refers to no single node.
 pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
-    let mut variants = Vec::new();
-    for id in nodes.iter().copied() {
-        if id.split_once('@').is_some_and(|(base, variant)| base == wrong && variant != "all") {
-            variants.push(id);
-        }
-    }
+    let mut variants = nodes.to_vec();
+    variants.retain(|id| matches!(id.split_once('@'), Some((base, variant)) if base == wrong && variant != "all"));
     if let Some(first) = variants.first() {
         let more = if variants.len() == 1 { String::new() } else { format!(" (there are {})", variants.len()) };
         let all = format!("{wrong}@all");
