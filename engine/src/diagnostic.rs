@@ -26,6 +26,7 @@ impl Span {
     /// Returns the range from the start of this span to the end of another span of the same file.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
+        // Text that was inserted from another file has no span in common with this one.
         if self.file == other.file { Self::new(self.file, self.start, other.end.max(self.end)) } else { self }
     }
 

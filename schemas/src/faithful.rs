@@ -20,6 +20,7 @@ pub fn cast_exactly(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Sc
     // By default, a value that does not fit becomes null.
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let cast = cast_with_options(column, wanted, &strict).map_err(|error| SchemaError(error.to_string()))?;
+    // Arrow rounds 0.5 to 0 and truncates times without an error: only the way back shows it.
     if changes_values(column.data_type(), wanted) {
         let back = cast_with_options(&cast, column.data_type(), &strict);
         if back.map_err(|error| SchemaError(error.to_string()))?.as_ref() != column.as_ref() {
@@ -90,6 +91,7 @@ fn unfit_map(column: &ArrayRef) -> Option<String> {
         if !is_texts(keys.data_type()) || is_bytes(keys.data_type()) {
             return Some(format!("a map whose keys are {}", keys.data_type()));
         }
+        // One type of text for the loop below; keys may be of any.
         let keys = arrow::compute::cast(keys, &DataType::LargeUtf8).ok()?;
         let keys = keys.as_string::<i64>();
         for bounds in map.value_offsets().windows(2) {
@@ -103,6 +105,7 @@ fn unfit_map(column: &ArrayRef) -> Option<String> {
         }
         return unfit_map(map.values());
     }
+    // A map may lie inside lists and objects.
     if let Some(list) = column.as_list_opt::<i32>() {
         return unfit_map(list.values());
     }

@@ -279,6 +279,7 @@ impl Budget {
             return Err(Refusal::Fault(fault.clone()));
         }
         if let Some(limit) = self.used_up(&spent).map_err(Refusal::Fault)? {
+            // All refused calls name the same limit, whatever was spent since.
             return Err(Refusal::Limit(self.closed.get_or_init(|| limit).clone()));
         }
         // Recorded before it is made, under the lock: parallel calls cannot take the same last one.
@@ -302,8 +303,10 @@ impl Budget {
 
     /// Adds tokens and cost of a call; the call itself is counted by [`Budget::take_call`].
     pub(crate) fn pay(&self, usage: &Usage) {
+        // The call itself was counted when it was taken.
         let usage = Usage { calls: 0, ..*usage };
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += usage;
+        // Paid for already: the next call is refused instead, as the fault is remembered.
         if let Err(error) = self.record(&usage) {
             tracing::warn!("{error}");
         }

@@ -83,6 +83,7 @@ impl Bucket {
     /// At most one second's worth is stored, so no minute exceeds its limit by more than a sixtieth.
     fn new(per_minute: f64, now: Instant) -> Self {
         let per_second = per_minute / 60.0;
+        // Below one a second, a single call must fit.
         let most = per_second.max(1.0);
         Self { per_second, most, level: most, filled: now }
     }
@@ -245,6 +246,7 @@ impl RateLimiter {
         }
         state.serial += 1;
         let call = state.serial;
+        // Idle since it was last heard: the silence before this call is none.
         if std::mem::take(&mut state.heard) && state.under_way.is_empty() {
             state.waiting_since = None;
         }
@@ -282,6 +284,7 @@ impl RateLimiter {
     pub(crate) fn count(&self, tokens: u64) {
         if let Some(bucket) = &mut self.state().tokens {
             bucket.fill(Instant::now());
+            // It may fall below zero: later calls wait until it is made up for.
             bucket.level -= tokens as f64;
         }
     }
@@ -290,6 +293,7 @@ impl RateLimiter {
     pub(crate) fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut state = self.state();
+        // A shorter pause does not end a longer one.
         state.pause_until = Some(state.pause_until.map_or(until, |before| before.max(until)));
     }
 

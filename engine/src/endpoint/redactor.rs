@@ -32,6 +32,7 @@ impl Redactor {
         let redactor = Self::default();
         for (name, value) in std::env::vars_os() {
             let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) else { continue };
+            // Numbers and short words occur in ordinary text.
             let long = value.trim().chars().count() >= SHORTEST_CREDENTIAL && value.trim().parse::<f64>().is_err();
             if long && CREDENTIALS.iter().any(|end| name.ends_with(end)) {
                 redactor.learn(&name, &value);
@@ -50,6 +51,7 @@ impl Redactor {
         let instead = format!("[secret {name}]");
         let mut forms = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for text in forms_of(value) {
+            // Two secrets with one value are shown by the name that came first.
             if forms.iter().all(|form| form.text != text) {
                 forms.push(Form { text, instead: instead.clone() });
             }
@@ -193,6 +195,7 @@ fn in_url(value: &str, kept: &str, lower: bool) -> String {
 /// Returns the base64 characters that depend on the value alone, if `before` bytes (modulo 3) precede it.
 fn within_base64(value: &str, before: usize, encoding: &impl Engine) -> String {
     let bytes = [&vec![0; before], value.as_bytes()].concat();
+    // The characters at either end also depend on the bytes around the value.
     let (start, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
     encoding.encode(&bytes)[start..end].to_owned()
 }

@@ -75,6 +75,7 @@ impl Standing {
         self.open();
         // Absent if a call that began later was answered.
         let counts = self.later.remove(&number).is_some() && failure.counts_towards_a_stop();
+        // The first reason stays.
         if !counts || self.closed.is_some() {
             return;
         }
@@ -83,6 +84,7 @@ impl Standing {
             return;
         }
         self.later.insert(number, Some(Failed { kind: failure.kind, label: failure.label() }));
+        // A call in progress ends the row on either side: it may yet be answered.
         let before = self.later.range(..number).rev().map_while(|(_, failed)| failed.as_ref());
         let after = self.later.range(number..).map_while(|(_, failed)| failed.as_ref());
         let row: Vec<&Failed> = before.chain(after).take(most as usize).collect();

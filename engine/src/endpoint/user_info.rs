@@ -26,6 +26,7 @@ fn credentials(text: &str, all: bool) -> impl Iterator<Item = Range<usize>> {
         let mut before = text[..at].rsplit(|ch: char| !ch.is_ascii_alphanumeric() && !"+-.".contains(ch));
         let scheme = before.next().unwrap_or_default();
         let authority = text[start..].split(|ch: char| ch.is_whitespace() || "/?#\"'`<>()".contains(ch)).next()?;
+        // The last one: passwords may contain the sign.
         let (user, _) = authority.rsplit_once('@')?;
         let whole = (all || scheme.len() == at) && !scheme.to_ascii_lowercase().starts_with("abfs");
         let tells = user.contains(':') || (whole && !user.is_empty());

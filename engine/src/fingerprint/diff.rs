@@ -187,10 +187,8 @@ fn is_identity(source: &Value) -> bool {
 /// Reports identities that are new, gone or changed, by their texts. Those that begin with the same word belong together:
 /// `Python 3.11`, `Python 3.12`.
 fn identities(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
-    let mut old = Vec::new();
-    for source in before.iter().filter(|source| is_identity(source) && !now.contains(source)) {
-        old.push(text(&source[1]));
-    }
+    let old = before.iter().filter(|source| is_identity(source) && !now.contains(source));
+    let mut old: Vec<String> = old.map(|source| text(&source[1])).collect();
     for source in now.iter().filter(|source| is_identity(source) && !before.contains(source)) {
         let to = text(&source[1]);
         let word = to.split_whitespace().next();
@@ -230,12 +228,8 @@ fn sources(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
 
 /// Reports new, missing and changed outputs.
 fn outputs(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
-    for (index, row) in now.iter().enumerate() {
-        if before.get(index) != Some(row) {
-            reasons.push(Reason::OutputChanged { port: name(row) });
-        }
-    }
-    for row in before.iter().skip(now.len()) {
+    let changed = now.iter().enumerate().filter(|(index, row)| before.get(*index) != Some(row)).map(|(_, row)| row);
+    for row in changed.chain(before.iter().skip(now.len())) {
         reasons.push(Reason::OutputChanged { port: name(row) });
     }
 }

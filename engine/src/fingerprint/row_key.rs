@@ -55,6 +55,7 @@ impl RowKeys {
             indices.push(index);
         }
         let read = row.project(&indices).map_err(|error| error.to_string())?;
+        // As JSON: the same values in another Arrow type give the same key.
         let content = hash_bytes(&encode(&as_json(&read)?));
         let seen = self.seen.entry(content.prefix()).or_default();
         let occurrence = *seen;
@@ -64,6 +65,7 @@ impl RowKeys {
 
     /// Returns the key of a row and a sample.
     pub fn key(&self, row: &RowIdentity, sample: u32) -> RowKey {
+        // Of fixed widths: pieces that follow each other cannot be read in two ways.
         let (sample, occurrence) = (sample.to_be_bytes(), row.occurrence.to_be_bytes());
         key_of(&[b"row/2", self.base.as_bytes(), &sample, &occurrence, row.content.as_bytes()])
     }
@@ -125,17 +127,11 @@ pub fn calls_base(endpoint: &EndpointUse, beside: &Beside<'_>, is_observed: bool
             inputs.push(json!([input.port, input.digest.hex()]));
         }
     }
-    let mut sources = Vec::new();
-    for source in beside.sources {
-        // `--limit` decides which rows are sent, not what is answered.
-        if source.name != "--limit" {
-            sources.push(json!([source.name, source.content]));
-        }
-    }
-    let mut services = Map::new();
-    for name in names {
-        services.insert(name.clone(), beside.services[name.as_str()].clone());
-    }
+    // `--limit` decides which rows are sent, not what is answered.
+    let sources = beside.sources.iter().filter(|source| source.name != "--limit");
+    let sources: Vec<Value> = sources.map(|source| json!([source.name, source.content])).collect();
+    let services = names.into_iter().map(|name| (name.clone(), beside.services[name.as_str()].clone()));
+    let services: Map<String, Value> = services.collect();
     let identity = json!({
         "endpoint": endpoint.identity,
         "address": endpoint.address,

@@ -65,6 +65,7 @@ impl SeenSource {
         if self.files.is_empty() && self.folders.is_empty() && !matches!(source, Source::Optional(_)) {
             return None;
         }
+        // What cannot be listed any more has changed.
         let Ok(now) = files_of(source, directory, &|| false) else { return Some(self.written.clone()) };
         let is_same_list = now.files.len() == self.files.len()
             && now.notes == self.notes
@@ -129,6 +130,7 @@ impl SeenSources {
 
     /// Returns a change since then; `sources` are those that the operator names now.
     pub fn differs(&self, sources: &[Source]) -> Option<String> {
+        // A program or a pattern may name other files than when the key was computed.
         if sources != self.sources {
             let new = sources.iter().find(|source| !self.sources.contains(source));
             let gone = self.sources.iter().find(|source| !sources.contains(source));

@@ -162,6 +162,7 @@ impl SourceDigests {
     }
 
     fn version(&self, path: &Path) -> Option<String> {
+        // Not locked while a program runs: two threads may ask the same one twice.
         if let Some(known) = locked(&self.versions).get(path) {
             return known.clone();
         }
@@ -178,6 +179,7 @@ impl SourceDigests {
     /// Returns the metadata and digest of a file that did not change while it was read, and whether it is so recent
     /// that it may change unnoticed.
     fn digest(&self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
+        // Without the lock: most files did not change since the last run.
         if let Some((seen, digest)) = self.remembered(file)? {
             return Ok((seen, digest, false));
         }
@@ -205,8 +207,10 @@ impl SourceDigests {
                 continue;
             }
             let young = seen.age().is_none_or(|age| age <= RACY);
+            // A recent file may change again under the same time stamp.
             if !young && self.lasts(&seen) {
                 locked(&self.known).insert(file.to_owned(), StatRecord::new(seen, digest));
+                // A run that learned nothing does not write the file of digests.
                 self.changed.store(true, Ordering::Relaxed);
             }
             return Ok((seen, digest, young));

@@ -135,6 +135,7 @@ impl Context {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            // Neither answered nor failed: the next run makes the call.
             if failure.kind.is_postponed() {
                 return Err(failure.of_row(calls(call, number)));
             }

@@ -43,6 +43,7 @@ impl RetryPolicy {
     /// Returns the wait before attempt `next` (2, 3, …): at least the wait requested by the server, at most
     /// `max_backoff`.
     pub fn wait(&self, next: u32, retry_after: Option<Duration>) -> Duration {
+        // Beyond that, the wait is `max_backoff` anyway, and the shift must not overflow.
         let doublings = next.saturating_sub(2).min(20);
         let own = self.backoff.saturating_mul(1 << doublings);
         own.max(retry_after.unwrap_or_default()).min(self.max_backoff)
@@ -249,6 +250,7 @@ impl Context {
     /// Lowers the repeatability of the result to `computed`, if that is weaker.
     pub fn computed_on(&self, computed: Computed) {
         let mut known = self.2.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only ever weaker: threads of a kernel report in any order.
         *known = known.clone().and(computed);
     }
 
@@ -373,6 +375,7 @@ impl Context {
 
     fn on_its_device<'a>(&self, content: &'a [u8]) -> Cow<'a, [u8]> {
         match self.computed() {
+            // What one device computed may differ in bytes from what another one does.
             Computed { repeats: Repeatability::Device, on } => [on.as_bytes(), b"\0", content].concat().into(),
             _ => content.into(),
         }

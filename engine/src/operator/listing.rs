@@ -35,6 +35,7 @@ impl FileStat {
     /// Returns the time since the last change; `None` if it lies in the future (another machine's clock).
     pub(crate) fn age(self) -> Option<Duration> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        // A program can set the first one back, not the second.
         let changed = self.mtime_ns.max(u128::try_from(self.ctime_ns).unwrap_or_default());
         now.checked_sub(changed).map(|age| Duration::from_nanos(u64::try_from(age).unwrap_or(u64::MAX)))
     }
@@ -291,6 +292,7 @@ impl<'a> Walk<'a> {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
         let (name, known) = (self.name(&folder), device_and_inode(&std::fs::metadata(&folder)?));
+        // A link may lead to a folder above it; (0, 0) is unknown, on systems without inodes.
         if let Some(first) = self.seen.get(&known).filter(|_| known != (0, 0)) {
             self.listing.notes.push((name, format!("the folder `{first}` again")));
             return Ok(Vec::new());

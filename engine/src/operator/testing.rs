@@ -195,6 +195,7 @@ impl Harness {
         if let Some(issue) = bound.declaration.issues.first() {
             return Err(OperatorError::pipeline(format!("{}: {}", issue.path, issue.message)));
         }
+        // Before sources are listed, as a run does before it computes the key.
         bound.declaration.fetch(&self.context())?;
         let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
         self.run_kernel(&bound, inputs, &mut sink)?;

@@ -37,6 +37,7 @@ use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate
 pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
     let mut errors = Vec::new();
     choose_deciding(&mut spec, registry, &mut errors);
+    // First without the nodes that gather: which ones are needed depends on the ports of the others.
     let mut bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
     if let Some(entry) = registry.iter().find(|entry| entry.gathers) {
         let ports: Vec<_> = bound.iter().map(|bound| Some(&bound.as_ref()?.operator.declaration.ports)).collect();
@@ -70,6 +71,7 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
             }
         }
     }
+    // In the order of the text, whatever the order of the checks.
     errors.sort_by_key(|error| error.span().map(|span| (span.file, span.start)));
     Err(errors)
 }
@@ -282,6 +284,7 @@ fn cycle_error(nodes: &[NodeSpec], graph: &DiGraph<(), ()>, start: NodeIndex) ->
 
 /// Returns a shortest cycle through `start`.
 fn cycle_path(graph: &DiGraph<(), ()>, start: NodeIndex) -> Vec<NodeIndex> {
+    // Breadth first: the first way back to the start is a shortest one.
     let mut came_from: BTreeMap<NodeIndex, NodeIndex> = BTreeMap::new();
     let mut pending = std::collections::VecDeque::from([start]);
     while let Some(node) = pending.pop_front() {
@@ -383,6 +386,7 @@ fn wire_node(
     check_missing(node, ports, &names, errors);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     errors.extend(declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
+    // Types of missing inputs are unknown: further errors would follow from the first.
     if !complete {
         return None;
     }
@@ -465,20 +469,17 @@ fn edges(
                     Some(port) => format!("{}.{port}", reference.node),
                     None => reference.node.clone(),
                 };
-                edges.push(Edge { node: from, output, port_type, span: reference.span, written, tie: tie(reference) });
+                let tie = match reference {
+                    Reference { handed_on: true, .. } => Tie::HandedOn,
+                    Reference { gathers: Some(_), .. } => Tie::Gathered,
+                    _ => Tie::Stated,
+                };
+                edges.push(Edge { node: from, output, port_type, span: reference.span, written, tie });
             }
             Err(error) => errors.push(*error),
         }
     }
     edges
-}
-
-fn tie(reference: &Reference) -> Tie {
-    match reference {
-        Reference { handed_on: true, .. } => Tie::HandedOn,
-        Reference { gathers: Some(_), .. } => Tie::Gathered,
-        _ => Tie::Stated,
-    }
 }
 
 fn bound_to(port: &str, edges: Vec<Edge>) -> Vec<Input> {
@@ -526,6 +527,7 @@ fn assemble(
             main_port,
             sources: bound.sources,
         };
+        // The nodes before it are complete: its implied inputs are found among theirs.
         with_rejects(&mut node, &nodes);
         for input in node.inputs.iter().filter(|input| input.tie == Tie::Implied) {
             graph.update_edge(input.node, index, ());
@@ -535,6 +537,7 @@ fn assemble(
     for Order { before, after } in after_each_other {
         graph.update_edge(in_plan[before.index()], in_plan[after.index()], ());
     }
+    // Loops keep the indices of the plan, which are not those of the text.
     let by_id = indices_of(nodes.iter().map(Node::id));
     let loops = Loops::new(&spec.loops, &spec.handed_on, &by_id);
     Plan {

@@ -7,7 +7,7 @@ use petgraph::graph::NodeIndex;
 use serde_json::json;
 
 use super::bind::bad_param;
-use super::graph::{Input, Node, Plan};
+use super::graph::Plan;
 use super::result_checks;
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{Digest, encode, hash_bytes};
@@ -42,7 +42,19 @@ impl Plan {
         let mut known: Vec<Tables> = Vec::with_capacity(self.nodes.len());
         let mut found = Vec::new();
         for (index, node) in self.indexed() {
-            let (tables, complete) = tables_of(node, &known);
+            let mut at_port: BTreeMap<&str, usize> = BTreeMap::new();
+            for input in node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_))) {
+                *at_port.entry(&input.port).or_default() += 1;
+            }
+            let mut tables = Tables::new();
+            for input in &node.inputs {
+                let columns = known.get(input.node.index()).and_then(|outputs| outputs.get(&input.output));
+                // The columns of an input port that takes several tables are never known.
+                if let (Some(columns), Some(1)) = (columns, at_port.get(input.port.as_str())) {
+                    tables.insert(input.port.clone(), Arc::clone(columns));
+                }
+            }
+            let complete = !tables.is_empty() && tables.len() == at_port.values().sum::<usize>();
             let rules = &node.operator.declaration.tables;
             let (mut outputs, issues) = rules.apply(&tables, complete);
             for (port, columns) in rules.at_most(&tables) {
@@ -55,23 +67,4 @@ impl Plan {
         }
         (known, found)
     }
-}
-
-/// Returns the known columns of a node's inputs, and whether those of all its tables are. An input port that takes several
-/// tables is never known.
-fn tables_of(node: &Node, known: &[Tables]) -> (Tables, bool) {
-    let rows: Vec<&Input> = node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_))).collect();
-    let mut at_port: BTreeMap<&str, usize> = BTreeMap::new();
-    for input in &rows {
-        *at_port.entry(&input.port).or_default() += 1;
-    }
-    let mut tables = Tables::new();
-    for input in &rows {
-        let columns = known.get(input.node.index()).and_then(|outputs| outputs.get(&input.output));
-        if let (Some(columns), Some(1)) = (columns, at_port.get(input.port.as_str())) {
-            tables.insert(input.port.clone(), Arc::clone(columns));
-        }
-    }
-    let complete = !rows.is_empty() && tables.len() == rows.len();
-    (tables, complete)
 }

@@ -22,17 +22,13 @@ pub(super) fn port_of(node: &NodeSpec, ports: &Ports, binding: &Binding) -> Resu
     let operator = &node.operator;
     if let Some(accept) = &ports.named_inputs {
         let name = binding.port.clone().unwrap_or_else(|| "input".to_owned());
+        // Inputs of services stand among those of the node.
         if service_of(&name).is_some() {
             let message = format!("`{name}` cannot be the name of an input: the inputs of services begin like this");
             return Err(Box::new(Diagnostic::error("unknown-port", message).at(binding.port_span, "")));
         }
-        return Ok(InputPort {
-            name,
-            accept: accept.clone(),
-            arity: Arity::One,
-            about: String::new(),
-            rejects_of: None,
-        });
+        let (accept, arity, about) = (accept.clone(), Arity::One, String::new());
+        return Ok(InputPort { name, accept, arity, about, rejects_of: None });
     }
     let found = match &binding.port {
         None => ports.inputs.first(),

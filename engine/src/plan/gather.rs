@@ -34,6 +34,7 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
                     None => references.extend_from_slice(group),
                     Some(reference) => {
                         let id = reference.node.as_str();
+                        // Several nodes may read the same variants: they share one table.
                         if !gathering.contains_key(id) {
                             gathering.insert(id.to_owned(), node_of(id.into(), group, &variants, entry));
                         }

@@ -187,6 +187,7 @@ impl Plan {
 
     fn neighbors(&self, node: NodeIndex, direction: petgraph::Direction) -> Vec<NodeIndex> {
         let mut found: Vec<NodeIndex> = self.graph.neighbors_directed(node, direction).collect();
+        // A node may use several outputs of another one.
         found.sort_unstable();
         found.dedup();
         found

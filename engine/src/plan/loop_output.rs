@@ -63,6 +63,7 @@ impl Plan {
             return OfLoop { name, node: Some(last), last, decision: None };
         };
         let repeats = &self.loops[place.of];
+        // Unknown until the loop has ended.
         let node = repeats.end.as_ref().and_then(|end| self.loops.in_round(last, place.of, end.hands_on));
         let decision = repeats.rounds.last().map(|round| round.decision);
         OfLoop { name, node, last, decision }

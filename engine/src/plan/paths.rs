@@ -164,6 +164,7 @@ impl<'a> UsedPaths<'a> {
             Source::Awaited { .. } | Source::Identity(_) => return,
         };
         let holder = Holder::Source(node, text);
+        // Remote sources are compared by their text, as destinations are.
         if is_url(text) && source.is_remote() {
             self.by_path.entry(PathBuf::from(text)).or_insert(holder);
         } else if let Some((fixed, pattern)) = pattern(text, &path) {
@@ -175,17 +176,13 @@ impl<'a> UsedPaths<'a> {
 
     /// Returns the user of that place, of a folder above it, or of something in it.
     fn overlap(&self, place: &Path) -> Option<Holder<'a>> {
-        for above in place.ancestors() {
-            if let Some(holder) = self.by_path.get(above) {
-                return Some(*holder);
-            }
-        }
-        if let Some((path, holder)) = self.by_path.range(place.to_owned()..).next()
-            && path.starts_with(place)
-        {
+        if let Some(holder) = place.ancestors().find_map(|above| self.by_path.get(above)) {
             return Some(*holder);
         }
-        self.patterns.iter().find(|matching| matching.touches(place)).map(|matching| matching.holder)
+        match self.by_path.range(place.to_owned()..).next() {
+            Some((path, holder)) if path.starts_with(place) => Some(*holder),
+            _ => self.patterns.iter().find(|matching| matching.touches(place)).map(|matching| matching.holder),
+        }
     }
 }
 
@@ -201,8 +198,8 @@ impl Matching<'_> {
         if !place.is_dir() {
             return false;
         }
-        let files = glob::glob(self.pattern.as_str()).into_iter().flatten();
-        files.filter_map(Result::ok).any(|file| file.starts_with(place))
+        let mut files = glob::glob(self.pattern.as_str()).into_iter().flatten().filter_map(Result::ok);
+        files.any(|file| file.starts_with(place))
     }
 }
 
@@ -238,11 +235,8 @@ impl Holder<'_> {
 
 /// Rejects a pipe or device as destination: writing would block, or replace it by a file.
 fn not_a_file(node: &NodeSpec, destination: &str, place: &Path) -> Option<Diagnostic> {
-    if is_url(local(destination)) {
-        return None;
-    }
     let metadata = std::fs::metadata(place).ok()?;
-    if metadata.is_file() || metadata.is_dir() {
+    if is_url(local(destination)) || metadata.is_file() || metadata.is_dir() {
         return None;
     }
     let message = format!("`{}` writes to `{destination}`, which is a pipe, socket or device", node.id);

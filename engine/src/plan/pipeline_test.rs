@@ -83,6 +83,7 @@ impl Plan {
     pub fn redirect(&mut self, index: NodeIndex, address: &str) -> Result<(), OperatorError> {
         let node = &mut self[index];
         node.spec.retry = RetryPolicy { max_attempts: 1, ..node.spec.retry };
+        // A script answers in order: parallel rows would take each other's answers.
         node.spec.resources.concurrency = Some(1);
         // Several services may have one address.
         let called: BTreeSet<String> =
@@ -106,6 +107,7 @@ impl Plan {
         let left = services_of(&node.operator.params);
         let sources = drop_services(node, &before.difference(&left).cloned().collect());
         for source in sources {
+            // The nodes that only a replaced service read need not run in the test.
             if let Some(edge) = self.graph.find_edge(source, index) {
                 self.graph.remove_edge(edge);
             }

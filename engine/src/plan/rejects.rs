@@ -10,6 +10,7 @@ use crate::operator::{Effect, PortType};
 /// Binds such ports to the rejects of the external nodes that produced the rows of the other input, directly or through
 /// nodes that pass on rows of the same kind, and sorts the inputs. `before`: the nodes before it in the plan.
 pub(super) fn with_rejects(node: &mut Node, before: &[Node]) {
+    // Bound again after a loop has ended: the old ones may be of rounds that did not run.
     node.inputs.retain(|input| input.tie != Tie::Implied);
     for port in &node.operator.declaration.ports.inputs {
         let Some(main) = &port.rejects_of else { continue };
@@ -27,6 +28,7 @@ pub(super) fn with_rejects(node: &mut Node, before: &[Node]) {
             if maker.operator.declaration.effect == Effect::External {
                 makers.insert(input.node);
             }
+            // Rows of another kind are other rows: their rejects were none of these.
             pending.extend(maker.inputs.iter().filter(|next| next.port_type == input.port_type));
         }
         for maker in makers {

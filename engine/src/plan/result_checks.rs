@@ -108,6 +108,7 @@ impl QueryKernel for Offenders {
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
             let frame = self.frame(session).await?;
+            // Read after planning, by the caller that decides whether to remember the outcome.
             self.fleeting.store(is_fleeting(frame.logical_plan())?, Ordering::Relaxed);
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
         }

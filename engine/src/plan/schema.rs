@@ -314,6 +314,7 @@ fn service_schema() -> Value {
 /// Returns the params' schema, with its definitions moved to the top and `${…}` allowed for every value.
 fn operator_schema(entry: &OperatorEntry, definitions: &mut Map<String, Value>) -> Value {
     let mut schema = (entry.schema)();
+    // References are resolved from the root of the whole schema.
     let own = schema.as_object_mut().and_then(|map| map.remove("$defs"));
     if let Some(map) = schema.as_object_mut() {
         map.remove("$schema");
@@ -357,9 +358,11 @@ fn adapt(schema: &mut Value, operator: &str) {
 
 /// Allows the property or a `${…}` reference.
 fn with_template(property: Value) -> Value {
+    // A free text may be a reference anyway.
     if property.get("type") == Some(&json!("string")) && property.get("enum").is_none() {
         return property;
     }
+    // Editors show the description of the property, not those of its alternatives.
     let description = property.get("description").cloned();
     let mut either = json!({"anyOf": [property, {"type": "string", "pattern": "^\\$\\{.+\\}$"}]});
     if let Some(description) = description {

@@ -30,6 +30,7 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<NodeIndex>,
         let below = reach(named_by(plan, &selection.from)?, |node| plan.dependents(node));
         chosen.retain(|node| below.contains(node));
     }
+    // Last: `--only` stands for itself, whatever the others select.
     if !selection.only.is_empty() {
         chosen = named_by(plan, &selection.only)?.into_iter().collect();
     }
@@ -140,6 +141,7 @@ fn reach(start: Vec<NodeIndex>, next: impl Fn(NodeIndex) -> Vec<NodeIndex>) -> B
     let mut seen: BTreeSet<NodeIndex> = start.iter().copied().collect();
     let mut pending = start;
     while let Some(node) = pending.pop() {
+        // A node is visited once, however many paths lead to it.
         pending.extend(next(node).into_iter().filter(|near| seen.insert(*near)));
     }
     seen

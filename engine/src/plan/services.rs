@@ -15,14 +15,8 @@ pub(super) fn ports_of(service: &ServiceSpec) -> Vec<(InputPort, &Binding)> {
     };
     let mut ports = Vec::new();
     for binding in &service.from {
-        let port = InputPort {
-            name: binding.port.clone().unwrap_or_default(),
-            accept: accept.clone(),
-            arity,
-            about: String::new(),
-            rejects_of: None,
-        };
-        ports.push((port, binding));
+        let (name, accept) = (binding.port.clone().unwrap_or_default(), accept.clone());
+        ports.push((InputPort { name, accept, arity, about: String::new(), rejects_of: None }, binding));
     }
     ports
 }

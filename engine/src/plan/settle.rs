@@ -104,6 +104,7 @@ impl Plan {
                 Tie::Gathered | Tie::Implied if of.stops => place.round.0,
                 _ => continue,
             };
+            // Of several inputs, the one that waits longest decides.
             let is_more = found.as_ref().is_none_or(|found| rounds >= found.rounds);
             if of.end.is_none() && rounds > 0 && is_more {
                 found = Some(Awaited { of, rounds, inputs: true });
@@ -166,6 +167,7 @@ impl Plan {
             }
             let change = match (input.tie, self.loops.ended.get(&reads)) {
                 (Tie::Gathered, Some(_)) => Change::Remove,
+                // What it needs did not run: neither does it.
                 (Tie::Stated | Tie::HandedOn, Some(ended)) => {
                     let ended = *ended;
                     self.loops.ended.insert(node, ended);
@@ -242,6 +244,7 @@ impl Plan {
         }
         let node = &mut self[node];
         if is_put_between {
+            // As when the node was bound: the order of its inputs is in the key.
             inputs.sort_by(|one, other| one.port.cmp(&other.port));
             bind_again(node, params)?;
         }

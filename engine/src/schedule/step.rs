@@ -92,6 +92,7 @@ struct Step<'a> {
 pub fn step(schedule: &Schedule, state: &mut State, moment: Moment, event: Event) -> Vec<Action> {
     let mut step = Step { schedule, state, moment, actions: Vec::new() };
     step.take(event);
+    // After the event: a run that has just ended gets no signal, and its place is free for the next one.
     step.deadlines();
     step.dispatch();
     step.actions
@@ -131,6 +132,7 @@ impl Step<'_> {
             }
             Event::Trigger => {
                 let now = self.moment.now;
+                // Ticks are whole seconds, and a ticket has a tick.
                 let second = now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos()));
                 self.admit(second, Cause::Trigger);
             }
@@ -193,6 +195,7 @@ impl Step<'_> {
         let known = state.cron == cron && state.timezone == timezone;
         let changed = !known && state.accounted.is_some();
         let accounted = state.accounted.filter(|_| known).unwrap_or(now);
+        // Ticks during a pause are not missed.
         state.accounted = Some(accounted.max(resumed.unwrap_or(accounted)));
         cron.clone_into(&mut state.cron);
         timezone.clone_into(&mut state.timezone);
@@ -203,6 +206,7 @@ impl Step<'_> {
 
     fn arrivals(&mut self, late: Time) -> Arrivals {
         let now = self.moment.now;
+        // Ticks are left for the next daemon.
         if self.moment.draining {
             return Arrivals::default();
         }
@@ -255,6 +259,7 @@ impl Step<'_> {
         let busy = !self.state.running.is_empty() || !self.state.waiting.is_empty();
         let overlap = self.schedule.overlap;
         let full = self.state.waiting.len() >= MOST;
+        // A run that a user asked for is never skipped.
         if busy && cause == Cause::Tick && (overlap == Overlap::Skip || full) {
             self.state.counts.skipped += 1;
             self.tell(Notice::Skipped { tick });
@@ -338,8 +343,10 @@ impl Step<'_> {
     }
 
     fn may_start(&self, ticket: &Ticket) -> bool {
+        // Missed ticks are made up one after another even under `allow`.
         let beside = self.schedule.overlap == Overlap::Allow && ticket.cause != Cause::Catchup;
         let room = self.state.running.len() < if beside { MOST_AT_ONCE } else { 1 };
+        // A pause stops the schedule, not the user.
         let held = self.moment.paused && ticket.cause != Cause::Trigger;
         room && !held && !self.moment.draining
     }

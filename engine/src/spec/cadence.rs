@@ -46,8 +46,10 @@ impl Cadence {
             return Err(BadCron { message, part: None });
         }
         let whole = parse(line).map_err(|message| BadCron { message, part: to_blame(line) })?;
+        // `9,17` would follow the wall clock, where `9` and `17` alone are fixed times.
         let lines = fixed_times(line).unwrap_or_else(|| vec![whole]);
         let cadence = Self { text: line.split_whitespace().collect::<Vec<_>>().join(" "), lines, zone };
+        // A line such as `0 0 30 2 *` is well-formed, and the daemon would wait for ever.
         match cadence.after(DateTime::UNIX_EPOCH) {
             Some(_) => Ok(cadence),
             None => Err(BadCron { message: "no such day ever comes".to_owned(), part: None }),
@@ -102,20 +104,15 @@ fn parse(line: &str) -> Result<Cron, String> {
 /// Expands lists and ranges to one line per time of day: the parser treats only single values as fixed times.
 fn fixed_times(line: &str) -> Option<Vec<Cron>> {
     let fields: Vec<&str> = line.split_whitespace().collect();
+    // Five fields begin with minutes and hours; six and seven with seconds before them.
     let clock = fields.len().min(7).checked_sub(5)?.min(1) + 2;
     let mut heads = vec![String::new()];
     for field in &fields[..clock] {
         let values = values(field)?;
-        let mut longer = Vec::new();
-        for head in &heads {
-            for value in &values {
-                longer.push(format!("{head}{value} "));
-            }
-        }
-        if longer.len() > MOST_TIMES {
+        heads = heads.iter().flat_map(|head| values.iter().map(move |value| format!("{head}{value} "))).collect();
+        if heads.len() > MOST_TIMES {
             return None;
         }
-        heads = longer;
     }
     let rest = fields[clock..].join(" ");
     heads.iter().map(|head| format!("{head}{rest}").parse().ok()).collect()

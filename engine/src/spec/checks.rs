@@ -161,6 +161,7 @@ fn between<T: fmt::Display + PartialEq>(min: Option<&T>, max: Option<&T>) -> Str
 
 /// Formats a share: `5 %`.
 pub fn percent(share: f64) -> String {
+    // Two digits: 1/3 is `33.33 %`.
     let rounded = (share * 1e4).round() / 1e2;
     format!("{rounded} %")
 }
@@ -205,9 +206,11 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     let known = problems.len();
     let mut fields = field::fields(item.clone(), "a check", KEYS, problems);
     let (port, on_failure) = (take(&mut fields, "port"), take(&mut fields, "on_failure"));
+    // Unknown keys were reported.
     fields.retain(|(key, _)| RULES.contains(&key.text.as_str()));
     let mut rules = fields.into_iter();
     let Some((key, value)) = rules.next() else {
+        // A misspelt key is why the rule is missing, and was reported.
         if problems.len() == known {
             let fault = Diagnostic::error("missing-key", "a check has no rule").at(item.span, "");
             problems.push(fault.help(format!("write one of {}", RULES.join(", "))));
@@ -230,6 +233,7 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
         _ => OnFailure::Fail,
     };
     let (rule, columns) = rule(&key, &value, problems)?;
+    // A whole check may come from a param.
     let via = value.via.or(item.via).filter(|via| *via != value.span);
     Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, via, port_span, columns })
 }
@@ -309,6 +313,7 @@ fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -
     if fields.iter().any(|(key, _)| matches!(key.text.as_str(), "min" | "max")) {
         return Some(fields);
     }
+    // The same for a limit.
     if problems.len() == known {
         let fault = Diagnostic::error("missing-key", format!("`{name}` has no limit")).at(value.span, "");
         problems.push(fault.help(format!("write `{example}`")));

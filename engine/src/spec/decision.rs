@@ -7,7 +7,7 @@ use datafusion::common::TableReference;
 use datafusion::sql::parser::DFParserBuilder;
 use datafusion::sql::resolve::resolve_table_references;
 
-use super::field::{self, Problems, take};
+use super::field::{self, Fields, Problems, take};
 use super::model::{Binding, NodeSpec, Reference};
 use super::rounds::bad;
 use super::suggest;
@@ -22,14 +22,11 @@ const STOP: &[&str] = &["when", "patience", "watch"];
 
 /// Takes `best` and `stop` from the fields of a loop. Returns the node that decides, as an entry of `nodes:` without inputs
 /// and without an operator, and whether it may end the loop.
-pub(super) fn entry(
-    name: &Key,
-    fields: &mut Vec<(Key, Spanned)>,
-    problems: &mut Problems,
-) -> Option<((Key, Spanned), bool)> {
+pub(super) fn entry(name: &Key, fields: &mut Fields, problems: &mut Problems) -> Option<((Key, Spanned), bool)> {
+    // Both are params of the node that decides: what they refer to is resolved with it, round by round.
     let (best, stop) = (take(fields, "best"), take(fields, "stop"));
     let span = best.as_ref().or(stop.as_ref())?.span;
-    let mut with: Vec<(Key, Spanned)> = Vec::new();
+    let mut with = Fields::new();
     if let Some(best) = best {
         with.push((key("best", best.span), best));
     }
@@ -76,6 +73,7 @@ impl<'l> Binder<'l> {
         let mut from: BTreeMap<String, Binding> = BTreeMap::new();
         for query in queries(&mut node.with) {
             let Value::String(text) = &query.value else { continue };
+            // The same query stands in every round: it is parsed once.
             let tables = self.known.entry(text.clone()).or_insert_with(|| tables(text)).clone();
             for table in &tables {
                 let port = match table.schema() {
@@ -93,6 +91,7 @@ impl<'l> Binder<'l> {
                         if self.is_whole {
                             problems.push(*fault);
                         }
+                        // Its operator would report the same table again.
                         query.value = Value::Broken;
                         break;
                     }
@@ -165,6 +164,7 @@ fn tables(text: &str) -> Vec<TableReference> {
     let Ok(mut statements) = statements else { return Vec::new() };
     let (Some(statement), true) = (statements.pop_front(), statements.is_empty()) else { return Vec::new() };
     let (mut tables, _) = resolve_table_references(&statement, true).unwrap_or_default();
+    // SQL ignores the case of names that are not quoted.
     let text = text.to_lowercase();
     tables.retain(|table| {
         // Table functions are called by their names, and are no tables of a node.

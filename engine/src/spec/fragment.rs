@@ -1,6 +1,6 @@
 //! Reads one file and its includes: applies params, then reads the keys.
 
-use super::field::{self, take};
+use super::field::{self, Fields, take};
 use super::include::{self, Place};
 use super::model::NodeSpec;
 use super::params::{Over, params};
@@ -8,7 +8,7 @@ use super::pipeline_test::{self, TestCase};
 use super::rounds::Loop;
 use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
-use super::value::{Key, Spanned, Value};
+use super::value::{Spanned, Value};
 use super::{node, repeat, syntax};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::endpoint::{BudgetLimits, PeriodLimits};
@@ -40,6 +40,7 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
         return None;
     }
     let mut fields = field::fields(root, "a pipeline", KEYS, &mut shared.problems);
+    // Before all other keys: they may refer to params.
     let raw = params(take(&mut fields, "params"), place.file, over, shared);
     let mut scope = Scope::new(&raw);
     let resolved = scope.resolve_all(shared);
@@ -47,7 +48,7 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
     head(&mut fragment, &mut fields, &mut scope, shared);
     let (nodes, repeats) = (take(&mut fields, "nodes"), take(&mut fields, "repeat"));
     if let Some(included) = take(&mut fields, "include") {
-        read_included(&mut fragment, included, place, &mut scope, shared);
+        add_files(&mut fragment, included, place, &mut scope, shared);
     } else if nodes.is_none() && repeats.is_none() {
         let fault =
             Diagnostic::error("missing-key", "the pipeline has no `nodes:`").at(Span::new(place.file, 0, 0), "");
@@ -66,7 +67,7 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
     Some(fragment)
 }
 
-fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
+fn head(fragment: &mut Fragment, fields: &mut Fields, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
     if let Some(name) = take_resolved(fields, "name", scope, shared) {
         fragment.name = field::text(&name, "`name`", &mut shared.problems);
     }
@@ -88,34 +89,23 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     }
 }
 
-fn take_resolved(
-    fields: &mut Vec<(Key, Spanned)>,
-    name: &str,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Option<Spanned> {
+fn take_resolved(fields: &mut Fields, name: &str, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<Spanned> {
     let mut value = take(fields, name)?;
     scope.apply(&mut value, None, shared);
     Some(value)
 }
 
 /// Reads the nodes and loops of all files named by `include:`.
-fn read_included(
-    fragment: &mut Fragment,
-    value: Spanned,
-    from: &Place,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) {
+fn add_files(to: &mut Fragment, value: Spanned, from: &Place, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
     for wanted in include::files(value, scope, shared) {
         let Some(place) = include::open(&wanted, from, shared) else { continue };
-        let Some(file) = self::fragment(&place, Over::Include(wanted.params), shared) else {
+        let Some(file) = fragment(&place, Over::Include(wanted.params), shared) else {
             shared.unread += 1;
             continue;
         };
         let (nodes, loops) = include::prefixed(file.nodes, file.loops, &wanted.prefix);
-        fragment.nodes.extend(nodes);
-        fragment.loops.extend(loops);
+        to.nodes.extend(nodes);
+        to.loops.extend(loops);
     }
 }
 

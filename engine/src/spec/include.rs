@@ -79,7 +79,9 @@ pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Op
 }
 
 fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
+    // Paths start at the file that names them: a folder of pipelines can be moved.
     let path = from.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
+    // One file has several paths: a circle of includes is found by the real one.
     let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
     if let Err(fault) = check_chain(wanted, &canonical, from, shared) {
         shared.report(fault);
@@ -99,6 +101,7 @@ fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Pl
             return None;
         }
     };
+    // Per pipeline: 256 files within the limit of one file could fill the memory together.
     shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
     if shared.included_bytes > source::MAX_BYTES {
         let message = format!("included files exceed {} MiB in total", source::MAX_BYTES >> 20);
@@ -122,6 +125,7 @@ fn looks_like_a_pipeline(file: FileId, shared: &Shared<'_>) -> bool {
 
 /// Replaces the diagnostics of a file that is not a pipeline. Its lines are not shown, as they may contain secrets.
 fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
+    // What the parser said about these lines may quote them.
     shared.problems.truncate(found);
     let message = format!("`{}` is not a pipeline: it has neither `nodes:` nor `include:`", wanted.path);
     let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");

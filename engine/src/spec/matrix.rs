@@ -52,6 +52,7 @@ impl Taken<'_> {
         let mut seen = BTreeSet::from([node]);
         let mut found = self.raw.get(node);
         while let Some(Value::String(next)) = found.map(|found| &found.value) {
+            // A matrix may take that of a node which takes another one's.
             if !seen.insert(next) {
                 self.problems.push(bad(span, format!("the matrix of `{node}` names itself")));
                 return None;
@@ -140,6 +141,7 @@ fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
 fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coordinate>> {
     match &value.value {
         Value::Broken => None,
+        // A key becomes part of ids, and of `${matrix.KEY}`.
         Value::List(_) | Value::Map(_) if !is_id(&key.text) => {
             problems.push(bad(key.span, format!("`{}` is not a valid matrix key", key.text)));
             None

@@ -85,6 +85,7 @@ fn written_node(
     };
     repeated_keys(&variants, outer, span, shared);
     let copied = weight(&body).saturating_mul(variants.len()).saturating_mul(outer.len());
+    // A node that is written once costs what its text costs, which is limited.
     if copies && !shared.budget.charge(copied) {
         let fault = Diagnostic::error("too-many-values", "matrices and rounds expand to too many values");
         shared.report(fault.at(span, ""));

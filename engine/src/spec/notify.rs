@@ -75,6 +75,7 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {
 
 fn address(value: &Spanned, problems: &mut Problems) -> Option<String> {
     let url = field::text(value, "`webhook`", problems)?;
+    // The address in a secret is known only when a note is sent.
     let is_web = ["http://", "https://", "${secret:"].iter().any(|start| url.starts_with(start));
     if !is_web || has_user_info(&url) {
         let fault = field::fault("bad-value", value, "`webhook` is no http or https URL without a user name");

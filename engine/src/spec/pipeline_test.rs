@@ -83,6 +83,7 @@ pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<TestCase> {
     let mut read: Vec<TestCase> = Vec::with_capacity(tests.len());
     for (place, (key, body)) in tests.into_iter().enumerate() {
         let Some(test) = one(key, body, place, problems) else { continue };
+        // A report lists tests by name.
         if let Some(first) = read.iter().find(|first| first.name == test.name) {
             let fault = Diagnostic::error("duplicate-test", format!("two tests are called `{}`", test.name));
             problems.push(fault.at(test.span, "again here").at(first.span, "first here"));
@@ -203,6 +204,7 @@ fn script(value: &Spanned, problems: &mut Problems) -> Vec<Scripted> {
 }
 
 fn scripted(item: &Spanned, problems: &mut Problems) -> Option<Scripted> {
+    // A text alone answers the next request.
     if matches!(item.value, Value::String(_)) {
         return Some(Scripted { when: None, answers: vec![item.to_json()] });
     }

@@ -114,13 +114,8 @@ impl Family {
 fn index(members: &[Member], keys: &[String]) -> BTreeMap<Vec<String>, Vec<usize>> {
     let mut index: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
     for (position, member) in members.iter().enumerate() {
-        let mut values = Vec::with_capacity(keys.len());
-        for key in keys {
-            if let Some((_, value)) = member.coordinates.iter().find(|(name, _)| name == key) {
-                values.push(value.clone());
-            }
-        }
-        index.entry(values).or_default().push(position);
+        let pairs = keys.iter().filter_map(|key| member.coordinates.iter().find(|(name, _)| name == key));
+        index.entry(pairs.map(|(_, value)| value.clone()).collect()).or_default().push(position);
     }
     index
 }
@@ -148,13 +143,10 @@ impl<'l> Targets<'l> {
     }
 
     fn link_node(&mut self, node: &NodeSpec, problems: &mut Problems) -> Vec<Binding> {
-        let mut linked = Vec::new();
-        for binding in node.bindings() {
-            let mut references = Vec::new();
-            for reference in &binding.references {
-                references.extend(self.link_one(reference, node, problems));
-            }
-            linked.push(Binding { references, ..binding.clone() });
+        let mut linked: Vec<Binding> = node.bindings().cloned().collect();
+        for binding in &mut linked {
+            let written = std::mem::take(&mut binding.references);
+            binding.references = written.iter().flat_map(|one| self.link_one(one, node, problems)).collect();
         }
         linked
     }
@@ -180,15 +172,13 @@ impl<'l> Targets<'l> {
         let linked = Reference { port, handed_on: reference.handed_on, ..Reference::to(id.to_owned(), reference.span) };
         let Some(family) = family else { return vec![linked] };
         let stated = wanted.as_ref().is_some_and(|wanted| wanted.contains(&ALL));
-        let mut coordinates = Vec::new();
-        match wanted {
-            None => coordinates = joined(node, family, reference.round),
+        let coordinates = match wanted {
+            None => joined(node, family, reference.round),
             Some(wanted) => {
-                for (key, value) in wanted.into_iter().filter(|pair| *pair != ALL) {
-                    coordinates.push((key.to_owned(), value.to_owned()));
-                }
+                let wanted = wanted.into_iter().filter(|pair| *pair != ALL);
+                wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
             }
-        }
+        };
         let mut gathers = gathers(base(text), &coordinates, family, stated);
         if let (Some(gathers), Some(written)) = (&mut gathers, &written)
             && reference.handed_on
@@ -263,13 +253,10 @@ fn gathers(base: &str, fixed: &[(String, String)], family: &Family, stated: bool
 }
 
 fn id_of_all(base: &str, fixed: &[(String, String)], family: &Family) -> NodeId {
-    let mut in_order = Vec::new();
-    if let Some(member) = family.members.first() {
-        for (key, _) in &member.coordinates {
-            in_order.extend(fixed.iter().find(|(name, _)| name == key).cloned());
-        }
-    }
-    let fixed = NodeId::new(base, &in_order);
+    // In the order of the matrix, as in the ids of its nodes.
+    let pairs = family.members.first().into_iter().flat_map(|member| &member.coordinates);
+    let fixed: Vec<_> = pairs.filter_map(|(key, _)| fixed.iter().find(|(name, _)| name == key)).cloned().collect();
+    let fixed = NodeId::new(base, &fixed);
     let comma = if fixed.is_variant() { "," } else { "@" };
     format!("{fixed}{comma}{}", ALL.0).into()
 }

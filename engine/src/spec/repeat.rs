@@ -180,13 +180,8 @@ fn outer(
 
 fn coordinate(name: &Key, round: u64) -> Coordinate {
     let value = Spanned::new(Value::Int(i64::try_from(round).unwrap_or(i64::MAX)), name.span);
-    Coordinate {
-        key: ROUND.to_owned(),
-        name: round.to_string(),
-        value,
-        is_named: false,
-        repeats: Some(name.text.clone()),
-    }
+    let (key, repeats) = (ROUND.to_owned(), Some(name.text.clone()));
+    Coordinate { key, name: round.to_string(), value, is_named: false, repeats }
 }
 
 /// What a loop carries, and what it is made of.
@@ -204,16 +199,12 @@ struct Carried<'l> {
 fn check(carried: &Carried<'_>, problems: &mut Problems) {
     let Carried { what, carry, next, own, is_whole } = carried;
     let started: BTreeSet<&str> = carry.iter().map(|entry| entry.name.text.as_str()).collect();
-    let (mut lacking, mut wanted) = (Vec::new(), Vec::new());
-    for Entry { name, .. } in *carry {
-        if next.iter().all(|entry| entry.name.text != name.text) {
-            lacking.push(format!("`{}`", name.text));
-            wanted.push((name.span, format!("{}: NODE.PORT", name.text)));
-        }
-    }
-    if let Some((first, _)) = wanted.first() {
-        let fault = bad(*first, format!("{what} carries {}, which `next` lacks", lacking.join(" and ")));
-        let wanted: Vec<&str> = wanted.iter().map(|(_, text)| text.as_str()).collect();
+    let handed: BTreeSet<&str> = next.iter().map(|entry| entry.name.text.as_str()).collect();
+    let lacking: Vec<&Entry> = carry.iter().filter(|entry| !handed.contains(entry.name.text.as_str())).collect();
+    if let Some(first) = lacking.first() {
+        let names: Vec<String> = lacking.iter().map(|entry| format!("`{}`", entry.name.text)).collect();
+        let wanted: Vec<String> = lacking.iter().map(|entry| format!("{}: NODE.PORT", entry.name.text)).collect();
+        let fault = bad(first.name.span, format!("{what} carries {}, which `next` lacks", names.join(" and ")));
         let wanted = wanted.join(", ");
         problems.push(fault.help(format!("name what the next round starts from: `next: {{{wanted}}}`")));
     }
@@ -245,6 +236,7 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
 /// Replaces the names of what is carried by the outputs that the node's round starts from.
 fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut Problems) {
     let Some(round) = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some()) else { return };
+    // None in the first round, which starts from `carry`.
     let before = round.name.parse::<u64>().unwrap_or_default().checked_sub(1);
     let entries = if before.is_some() { next } else { carry };
     let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);

@@ -32,6 +32,7 @@ pub(super) fn output(
     node: &NodeSpec,
 ) -> Result<(Reference, String), Diagnostic> {
     let name = &repeats.name;
+    // Inside the loop, the name means what the round carries.
     if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
         let fault = bad(
             reference.span,
@@ -103,6 +104,7 @@ pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
         });
         let rounds = &mut found[place].rounds;
         let number = round.name.parse::<usize>().unwrap_or_default();
+        // Nodes come in any order of rounds.
         rounds.resize_with(rounds.len().max(number + 1), RoundSpec::default);
         if decides(node) {
             rounds[number].decision.clone_from(&node.id);

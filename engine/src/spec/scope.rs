@@ -42,6 +42,7 @@ impl<'s> Shared<'s> {
 
     /// Stores a diagnostic, up to the limit.
     pub(super) fn report(&mut self, problem: Diagnostic) {
+        // A matrix of 10,000 nodes repeats an error 10,000 times; duplicates are removed only at the end.
         if self.problems.len() < MAX_KEPT {
             self.problems.push(problem);
         }
@@ -71,12 +72,11 @@ impl<'a> Scope<'a> {
     /// Returns all params, resolved.
     pub(super) fn resolve_all(&mut self, shared: &mut Shared<'_>) -> Spanned {
         let params = self.params;
-        let mut entries = Vec::with_capacity(params.entries().len());
-        for (key, value) in params.entries() {
+        let entries = params.entries().iter().map(|(key, value)| {
             let resolved = self.lookup(std::slice::from_ref(&key.text), value.span, shared);
-            entries.push((key.clone(), resolved.unwrap_or_else(|| broken(value.span))));
-        }
-        Spanned::new(Value::Map(entries), params.span)
+            (key.clone(), resolved.unwrap_or_else(|| broken(value.span)))
+        });
+        Spanned::new(Value::Map(entries.collect()), params.span)
     }
 
     /// Replaces every `${…}` below a value.
@@ -195,6 +195,7 @@ impl<'a> Scope<'a> {
         if let Some(known) = self.resolved.get(&name) {
             return known.clone();
         }
+        // Before the limit of frames: a circle is named as one.
         if let Some(start) = self.active.iter().position(|active| *active == name) {
             shared.report(cycle(&self.active[start..], &name, span));
             return None;
@@ -204,9 +205,11 @@ impl<'a> Scope<'a> {
             shared.report(fault.at(span, ""));
             return None;
         }
+        // While it is resolved, a reference to it closes a circle.
         self.active.push(name.clone());
         let value = self.walk(path, span, shared);
         self.active.pop();
+        // After an error, too: it is reported once, however often the param is used.
         self.resolved.insert(name, value.clone());
         value
     }
@@ -245,6 +248,7 @@ fn descend<'v>(
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
+    // Advice compares many names: none is worked out that is dropped.
     if shared.problems.len() >= MAX_KEPT {
         return None;
     }
@@ -287,6 +291,7 @@ fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared:
     if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.key == *key) {
         return field_of(coordinate, path, span, shared).cloned();
     }
+    // The matrix could not be read, and its keys are unknown.
     if matrix.iter().any(|coordinate| coordinate.is_broken() && coordinate.key.is_empty()) {
         return None;
     }
@@ -355,6 +360,7 @@ fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'
         return None;
     };
     let mut value = Spanned::new(scalar::resolve(&text), span);
+    // `007` stays `007` where a param takes a text.
     value.text = (!matches!(value.value, Value::String(_))).then_some(text);
     Some(value)
 }
@@ -405,6 +411,7 @@ pub(super) fn part_span(sources: &SourceMap, span: Span, value: &str, range: &st
         return span.part(range.start, range.end);
     }
     let part = &value[range.clone()];
+    // The same reference may stand in the text several times.
     let before = value[..range.start].matches(part).count();
     match written.match_indices(part).nth(before) {
         Some((at, _)) => span.part(at, at + part.len()),

@@ -16,10 +16,9 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
             None
         }
         Value::List(items) => {
-            let mut numbers = Vec::with_capacity(items.len());
-            for item in items {
-                numbers.extend(field::whole(item, "`seed`", 0, problems));
-            }
+            // All are read, so that all errors are reported.
+            let numbers = items.iter().filter_map(|item| field::whole(item, "`seed`", 0, problems));
+            let numbers: Vec<u64> = numbers.collect();
             (numbers.len() == items.len()).then(|| together(&numbers))
         }
         Value::String(_) => {
@@ -36,11 +35,7 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
 
 /// Mixes numbers to one seed. Their order counts.
 fn together(numbers: &[u64]) -> u64 {
-    let mut state = 0_u64;
-    for number in numbers {
-        state = mixed(state ^ number);
-    }
-    state >> (u64::BITS - BITS)
+    numbers.iter().fold(0, |state, number| mixed(state ^ *number)) >> (u64::BITS - BITS)
 }
 
 /// A step of SplitMix64.

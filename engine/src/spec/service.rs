@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::field::{self, Problems, take, take_as};
+use super::field::{self, Fields, Problems, take, take_as};
 use super::model::{Binding, Serves, ServiceSpec};
 use super::value::{Key, Spanned, Value};
 use super::{reference, suggest};
@@ -37,6 +37,7 @@ pub fn service_of(port: &str) -> Option<&str> {
 pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<ServiceSpec> {
     let entries = field::map(value, "`services`", problems).unwrap_or_default();
     let mut services: Vec<_> = entries.into_iter().filter_map(|(name, body)| one(&name, body, problems)).collect();
+    // The key of the node has them in this order, whatever that of the YAML.
     services.sort_by(|one, other| one.name.cmp(&other.name));
     services
 }
@@ -136,7 +137,7 @@ fn places(word: &str) -> impl Iterator<Item = &str> {
     word.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).filter(|name| field::is_id(name))
 }
 
-fn bound(fields: &mut Vec<(Key, Spanned)>, word: &str, port: String, problems: &mut Problems) -> Option<Binding> {
+fn bound(fields: &mut Fields, word: &str, port: String, problems: &mut Problems) -> Option<Binding> {
     Some(named(&take(fields, word)?, word, port, problems))
 }
 

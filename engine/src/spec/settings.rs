@@ -12,13 +12,7 @@ use crate::diagnostic::{Diagnostic, SourceMap};
 
 /// Reads a file with one map; `what` names it in messages.
 pub(super) fn read_map(path: &Path, what: &str, sources: &mut SourceMap, problems: &mut Problems) -> Option<Spanned> {
-    let file = match source::read(path, None, sources) {
-        Ok(file) => file,
-        Err(fault) => {
-            problems.push(fault);
-            return None;
-        }
-    };
+    let file = source::read(path, None, sources).map_err(|fault| problems.push(fault)).ok()?;
     let text = sources.get(file).map(|(_, text)| text.to_owned()).unwrap_or_default();
     let value = syntax::parse(file, &text, problems)?;
     if matches!(value.value, Value::Map(_)) {

@@ -52,6 +52,7 @@ fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId
     match String::from_utf8(bytes) {
         Ok(text) => admit(path, text, sources),
         Err(error) => {
+            // Shown with replacement characters: the bytes before it are as in the file.
             let at = error.utf8_error().valid_up_to();
             let byte = error.as_bytes().get(at).copied().unwrap_or_default();
             let utf16 = at == 0 && matches!(error.as_bytes(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..]);

@@ -14,6 +14,7 @@ pub(super) const MAX_CANDIDATES: usize = 1000;
 /// Returns the candidate that the user most likely meant, if any is near.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(word);
+    // One letter in three: short words that differ in two are other words.
     let limit = (wanted.chars().count() / 3).clamp(1, 4);
     let near = candidates.into_iter().take(MAX_CANDIDATES).filter_map(|candidate| {
         let distance = distance(&wanted, &fold(candidate), limit)?;
@@ -28,6 +29,7 @@ fn fold(word: &str) -> String {
 }
 
 fn distance(wanted: &str, candidate: &str, limit: usize) -> Option<usize> {
+    // No distance is smaller than the difference of the lengths.
     if wanted.len().abs_diff(candidate.len()) > limit {
         let is_part = wanted.len() >= 3 && (candidate.starts_with(wanted) || candidate.ends_with(wanted));
         return is_part.then_some(limit + 1);

@@ -212,6 +212,7 @@ impl<'t, 'p> Tree<'t, 'p> {
 
     fn start(&mut self, span: Span, anchor: usize, tag: Option<&Tag>, items: Items) -> Step {
         self.count(span)?;
+        // For its report only: a tag on a list or map changes nothing.
         self.is_text(tag, span);
         if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(span));
@@ -257,7 +258,9 @@ impl<'t, 'p> Tree<'t, 'p> {
     }
 
     fn complete(&mut self, value: Spanned, anchor: usize) {
+        // 0: it has no anchor.
         if anchor > 0 {
+            // Measured once, not for each alias.
             let (weight, height) = (weight(&value), height(&value));
             self.anchors.insert(anchor, Anchored { value: value.clone(), weight, height });
         }

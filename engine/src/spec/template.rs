@@ -57,6 +57,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
     let mut literal = String::new();
     let mut at = 0;
     while let Some(found) = text[at..].find("${").map(|offset| at + offset) {
+        // `$${` is an escaped `${`.
         if text[at..found].ends_with('$') {
             literal.push_str(&text[at..found - 1]);
             literal.push_str("${");
@@ -85,6 +86,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
 fn close(text: &str, start: usize) -> Result<usize, Fault> {
     let rest = &text[start + 2..];
     match rest.find('}') {
+        // An inner reference would end the outer one at its own brace.
         Some(end) if !rest[..end].contains("${") => Ok(start + 2 + end + 1),
         Some(_) => Err(fault(start..start + 2, "`${…}` cannot be nested")),
         None => Err(fault(start..text.len(), "this `${` is never closed with `}`")),

@@ -16,6 +16,7 @@ impl Reader<'_> {
         branches: &[Schema<'_>],
         place: &Place,
     ) -> Json {
+        // A branch without a type (`{}`) allows null as it allows anything.
         let nullable = branches.iter().any(|branch| branch.allows("null") && !branch.types().is_empty());
         if value.value == Value::Null && nullable {
             return Json::Null;
@@ -36,7 +37,9 @@ impl Reader<'_> {
         if is_any_tagged && are_others_excluded {
             return self.tagged(value, whole, &real, place);
         }
-        match discriminator(&real) {
+        // The key with one fixed word in each alternative (`#[serde(tag = "kind")]`).
+        let mut keys = real.first().into_iter().flat_map(Schema::property_names);
+        match keys.find(|key| real.iter().all(|branch| tag_word(*branch, key).is_some())) {
             Some(key) => self.internally_tagged(value, whole, &real, key, place),
             None => self.untagged(value, whole, &real, place),
         }
@@ -47,6 +50,7 @@ impl Reader<'_> {
         let words: Vec<_> = branches.iter().filter_map(Schema::words).flatten().collect();
         let tags: Vec<_> = branches.iter().filter_map(Schema::tag).collect();
         match &value.value {
+            // With one key, it was meant as an option with settings.
             Value::Map(entries) if !tags.is_empty() || entries.len() == 1 => {
                 match branches.iter().find(|branch| branch.tag().is_some_and(|tag| value.get(tag).is_some())) {
                     Some(branch) => self.read(value, *branch, place),
@@ -178,12 +182,6 @@ fn is_bare_tag(text: &str, words: &[&Json], tags: &[&str]) -> bool {
 
 fn all<'w>(words: &[&'w Json], tags: &[&'w str]) -> Vec<&'w str> {
     words.iter().filter_map(|word| word.as_str()).chain(tags.iter().copied()).collect()
-}
-
-/// Returns the key with one fixed word in each alternative (`#[serde(tag = "kind")]`).
-fn discriminator<'s>(branches: &[Schema<'s>]) -> Option<&'s str> {
-    let first = branches.first()?;
-    first.property_names().into_iter().find(|key| branches.iter().all(|branch| tag_word(*branch, key).is_some()))
 }
 
 fn tag_word<'s>(branch: Schema<'s>, key: &str) -> Option<&'s str> {

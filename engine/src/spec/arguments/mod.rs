@@ -57,6 +57,7 @@ struct Reader<'o> {
 
 impl Reader<'_> {
     fn read(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
+        // Reported where it was resolved; what depends on its type is unknown.
         if value.value == Value::Broken {
             self.broken = true;
             return Json::Null;
@@ -65,6 +66,7 @@ impl Reader<'_> {
             self.check_no_secret(value, place);
             return value.to_json();
         }
+        // Before the alternatives: a secret is a string like others, and its value is not shown in errors.
         if schema.is_secret() {
             return self.secret(value, place);
         }
@@ -78,6 +80,7 @@ impl Reader<'_> {
             Value::Null if schema.allows("null") => Json::Null,
             Value::Null => self.missing_value(value, schema, place),
             _ => {
+                // One of fixed words is compared with them anyway.
                 if schema.words().is_none() && schema.allows("string") {
                     self.check_no_secret(value, place);
                 }
@@ -205,6 +208,7 @@ impl Reader<'_> {
 
     /// Reports an error; returns the value to go on with.
     fn report(&mut self, code: &'static str, message: String, at: Span, place: &Place, help: Option<String>) -> Json {
+        // A second label at the same place would repeat the first.
         let via = place.via.filter(|via| *via != at);
         let mut fault = Diagnostic::error(code, message).at(at, "").used_at(via);
         fault.help = help;
