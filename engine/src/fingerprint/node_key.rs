@@ -89,10 +89,8 @@ pub struct NodeIdentity<'a> {
 impl NodeIdentity<'_> {
     /// Returns the key and its preimage, a small named tree that `why` compares.
     pub fn key(&self) -> (NodeKey, Value) {
-        let mut inputs = Vec::with_capacity(self.inputs.len());
-        for InputIdentity { port, artifact_type, digest } in self.inputs {
-            inputs.push(json!([port, artifact_type, digest.hex()]));
-        }
+        let inputs = self.inputs.iter().map(|input| json!([input.port, input.artifact_type, input.digest.hex()]));
+        let inputs: Vec<Value> = inputs.collect();
         let mut preimage = json!({
             "format": KEY_FORMAT,
             "operator": self.operator,

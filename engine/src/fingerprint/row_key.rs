@@ -51,8 +51,7 @@ impl RowKeys {
         let schema = row.schema();
         let mut indices = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
-            let Ok(index) = schema.index_of(name) else { return Err(format!("the row has no column `{name}`")) };
-            indices.push(index);
+            indices.push(schema.index_of(name).map_err(|_| format!("the row has no column `{name}`"))?);
         }
         let read = row.project(&indices).map_err(|error| error.to_string())?;
         // As JSON: the same values in another Arrow type give the same key.

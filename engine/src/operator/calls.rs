@@ -96,6 +96,7 @@ impl Context {
     /// # Errors
     /// Fails if attempts run out, the budget is used up, or the run stops.
     pub async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, RowFailure> {
+        // Without a store (tests of operators), nothing is remembered.
         let Some(journal) = &self.session().journal else { return self.ask(call, None).await };
         // An answer of an earlier version that this one cannot parse is asked for again.
         match self.patiently(journal.begin(call.request(), &|kept| call.read(&kept.response).is_ok())).await? {

@@ -297,7 +297,9 @@ impl<'a> Walk<'a> {
             self.listing.notes.push((name, format!("the folder `{first}` again")));
             return Ok(Vec::new());
         }
-        if is_store(&folder) {
+        // A searchmill store changes during a run.
+        let is_store = folder.join("format").is_file() && folder.join("results").is_dir();
+        if is_store && folder.join("artifacts").is_dir() {
             return Ok(Vec::new());
         }
         let mut entries = Vec::new();
@@ -329,11 +331,6 @@ impl<'a> Walk<'a> {
         folders.reverse();
         Ok(folders)
     }
-}
-
-/// Whether the folder is a searchmill store: it changes during a run.
-fn is_store(folder: &Path) -> bool {
-    folder.join("format").is_file() && folder.join("results").is_dir() && folder.join("artifacts").is_dir()
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ pub fn check_nesting(text: &str) -> Result<(), (String, Option<Word>)> {
     let Ok(tokens) = Tokenizer::new(&GenericDialect {}, text).tokenize_with_location() else { return Ok(()) };
     let (mut levels, mut deepest) = (vec![Level::default()], 0);
     for token in tokens {
+        // A text may close more parentheses than it opens: the parser reports it.
         let is_inside = levels.len() > 1;
         let Some(level) = levels.last_mut() else { break };
         match token.token {

@@ -37,6 +37,7 @@ impl Context {
         call: &C,
         told: impl Fn(&RowFailure) -> bool,
     ) -> Result<Observed<C::Answer>, RowFailure> {
+        // Without a driver, it is a call like others.
         let Some(session) = self.session().observed.get(service).cloned() else {
             return observed(self.call(call).await, told);
         };

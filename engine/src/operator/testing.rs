@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::context::{CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy};
 use super::functions::storable;
 use super::goal::{COUNTED, DRAWN, Draw, Goal, Next};
-use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowOutput};
+use super::kernel::{AsyncMapKernel, Kernel, MapOutput, QueryInputs, QueryKernel, RowOutput};
 use super::listing::files_of;
 use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
@@ -218,7 +218,17 @@ impl Harness {
         let context = self.context_with(self.seen(&bound.declaration.sources(&self.directory)));
         let main = bound.declaration.ports.inputs.first().map(|port| port.name.clone()).unwrap_or_default();
         match bound.open(inputs, &context)? {
-            Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),
+            Kernel::Map(kernel) => {
+                for batch in inputs.rows(&main)?.batches() {
+                    let batch = batch?;
+                    for start in (0..batch.num_rows()).step_by(self.batch_rows) {
+                        let mut output = MapOutput::default();
+                        kernel.map(&batch.slice(start, self.batch_rows.min(batch.num_rows() - start)), &mut output)?;
+                        output.write(sink)?;
+                    }
+                }
+                Ok(())
+            }
             Kernel::AsyncMap(kernel) => {
                 let goal = bound.declaration.goal();
                 self.runtime.block_on(self.run_rows(kernel.as_ref(), goal, inputs.rows(&main)?, &context, sink))
@@ -226,18 +236,6 @@ impl Harness {
             Kernel::Query(kernel) => self.runtime.block_on(run_query(kernel.as_ref(), inputs, sink)),
             Kernel::Blocking(kernel) => kernel.run(inputs, sink, &context),
         }
-    }
-
-    fn run_map(&self, kernel: &dyn MapKernel, rows: &RowsInput, sink: &mut MemorySink) -> Result<(), OperatorError> {
-        for batch in rows.batches() {
-            let batch = batch?;
-            for start in (0..batch.num_rows()).step_by(self.batch_rows) {
-                let mut output = MapOutput::default();
-                kernel.map(&batch.slice(start, self.batch_rows.min(batch.num_rows() - start)), &mut output)?;
-                output.write(sink)?;
-            }
-        }
-        Ok(())
     }
 
     async fn run_rows(
@@ -248,6 +246,7 @@ impl Harness {
         context: &Context,
         sink: &mut MemorySink,
     ) -> Result<(), OperatorError> {
+        // One row per call, as a run makes them.
         let mut all = Vec::new();
         for batch in rows.batches() {
             let batch = batch?;

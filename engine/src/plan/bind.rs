@@ -482,12 +482,11 @@ fn edges(
     edges
 }
 
-fn bound_to(port: &str, edges: Vec<Edge>) -> Vec<Input> {
-    let mut inputs = Vec::with_capacity(edges.len());
-    for Edge { node, output, port_type, tie, .. } in edges {
-        inputs.push(Input { port: port.to_owned(), node, output, port_type, tie });
-    }
-    inputs
+fn bound_to(port: &str, edges: Vec<Edge>) -> impl Iterator<Item = Input> {
+    edges.into_iter().map(|edge| {
+        let Edge { node, output, port_type, tie, .. } = edge;
+        Input { port: port.to_owned(), node, output, port_type, tie }
+    })
 }
 
 fn assemble(

@@ -13,10 +13,22 @@ use crate::spec::closest;
 
 /// Converts a planning error of the SQL in `param` to an operator error; `tables` are those that the SQL may name.
 pub fn explain(param: &str, error: DataFusionError, tables: &[String]) -> OperatorError {
-    match error.find_root() {
-        DataFusionError::SchemaError(inner, _) => explain_schema(param, inner),
-        DataFusionError::Plan(message) => explain_plan(param, message, tables),
-        other => OperatorError::pipeline(format!("`{param}`: {}", other.strip_backtrace())),
+    let schema_error = match error.find_root() {
+        DataFusionError::SchemaError(inner, _) => inner.as_ref(),
+        DataFusionError::Plan(message) => return explain_plan(param, message, tables),
+        other => return OperatorError::pipeline(format!("`{param}`: {}", other.strip_backtrace())),
+    };
+    match schema_error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
+            let error = OperatorError::pipeline(format!("`{param}`: there is no column `{}`", field.name));
+            error.with_help(choices(&field.name, &names, "columns"))
+        }
+        SchemaError::AmbiguousReference { field } => {
+            OperatorError::pipeline(format!("`{param}`: the column `{}` is in more than one input", field.name))
+                .with_help(format!("write the input before it: `input.{}`", field.name))
+        }
+        other => OperatorError::pipeline(format!("`{param}`: {other}")),
     }
 }
 
@@ -32,21 +44,6 @@ pub fn check_types(
 ) -> Result<(), OperatorError> {
     let state = session.state();
     state.optimize(plan).map(drop).map_err(|error| explain(param, error, tables))
-}
-
-fn explain_schema(param: &str, error: &SchemaError) -> OperatorError {
-    match error {
-        SchemaError::FieldNotFound { field, valid_fields } => {
-            let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
-            let error = OperatorError::pipeline(format!("`{param}`: there is no column `{}`", field.name));
-            error.with_help(choices(&field.name, &names, "columns"))
-        }
-        SchemaError::AmbiguousReference { field } => {
-            OperatorError::pipeline(format!("`{param}`: the column `{}` is in more than one input", field.name))
-                .with_help(format!("write the input before it: `input.{}`", field.name))
-        }
-        other => OperatorError::pipeline(format!("`{param}`: {other}")),
-    }
 }
 
 fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError {

@@ -54,10 +54,8 @@ pub(super) fn check_edges(operator: &str, port: &InputPort, edges: &[Edge], span
         let message = format!("`{operator}` takes one artifact at `{}`, {} are given", port.name, edges.len());
         let given: Vec<String> = edges.iter().take(4).map(|edge| format!("`{}`", edge.written)).collect();
         let more = if edges.len() > given.len() { ", …" } else { "" };
-        let mut help = format!("name one of them: {}{more}", given.join(", "));
-        if let Some(node) = matrix_of(edges) {
-            help += &format!(", or run this node for each: `matrix: {node}`");
-        }
+        let matrix = matrix_of(edges).map(|node| format!(", or run this node for each: `matrix: {node}`"));
+        let help = format!("name one of them: {}{more}{}", given.join(", "), matrix.unwrap_or_default());
         errors.push(Diagnostic::error("too-many-inputs", message).at(span, "").help(help));
     }
     if port.accept == Accept::Tree(TreeKind::Model)

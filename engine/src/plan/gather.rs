@@ -74,7 +74,13 @@ fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Optio
     }
     for reference in group {
         let variant = variants.get(reference.node.as_str())?;
-        if !is_table(reference, variant.ports) {
+        let outputs = &variant.ports.outputs;
+        let output = match &reference.port {
+            Some(name) => outputs.iter().find(|output| output.name == *name),
+            None => outputs.first(),
+        };
+        // Every node has rejects, which are not declared.
+        if output.is_some_and(|output| matches!(output.output, OutputType::Fixed(PortType::Tree(_)))) {
             return None;
         }
     }
@@ -98,16 +104,6 @@ fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Ta
     }
 }
 
-/// Whether the output is a table.
-fn is_table(reference: &Reference, ports: &Ports) -> bool {
-    let output = match &reference.port {
-        Some(name) => ports.outputs.iter().find(|output| output.name == *name),
-        None => ports.outputs.first(),
-    };
-    // Every node has rejects, which are not declared.
-    !matches!(output, Some(output) if matches!(output.output, OutputType::Fixed(PortType::Tree(_))))
-}
-
 fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
     let span = group[0].span;
     let (mut columns, mut tables, mut from) = (Vec::new(), Vec::new(), Vec::new());
@@ -116,7 +112,13 @@ fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &Ope
         let mut values = Vec::new();
         if let Some(variant) = variants.get(reference.node.as_str()) {
             for coordinate in &variant.coordinates {
-                values.push(cell(coordinate, span));
+                // A scalar stands for itself; a named value, a list or a map is known by its name.
+                let is_by_name = matches!(coordinate.value.value, Value::List(_) | Value::Map(_));
+                if coordinate.is_named || is_by_name {
+                    values.push(text(&coordinate.name, span));
+                } else {
+                    values.push(Spanned { span, via: None, ..coordinate.value.clone() });
+                }
                 // All variants have the same keys.
                 if position == 0 {
                     columns.push(text(&coordinate.key, span));
@@ -156,14 +158,6 @@ pub(super) fn variant_of(id: &str) -> &str {
 /// Returns the name of a table in the params of a node that gathers.
 pub(super) fn name_of_table(table: &serde_json::Value) -> Option<&str> {
     table["name"].as_str()
-}
-
-/// Returns the value of a column: a scalar itself, a named value, a list or a map by its name.
-fn cell(coordinate: &Coordinate, span: Span) -> Spanned {
-    if coordinate.is_named || matches!(coordinate.value.value, Value::List(_) | Value::Map(_)) {
-        return text(&coordinate.name, span);
-    }
-    Spanned { span, via: None, ..coordinate.value.clone() }
 }
 
 fn text(text: &str, span: Span) -> Spanned {

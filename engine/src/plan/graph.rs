@@ -105,12 +105,8 @@ impl Node {
 }
 
 fn secrets_in(params: &Value) -> BTreeSet<String> {
-    texts(params).into_iter().flat_map(|(_, text)| secret_names(text)).map(str::to_owned).collect()
-}
-
-/// Returns the names of the `${secret:NAME}` references in a text.
-fn secret_names(text: &str) -> impl Iterator<Item = &str> {
-    text.split("${secret:").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
+    let references = texts(params).into_iter().flat_map(|(_, text)| text.split("${secret:").skip(1));
+    references.filter_map(|rest| Some(rest.split_once('}')?.0.to_owned())).collect()
 }
 
 impl std::fmt::Debug for Node {
@@ -150,6 +146,7 @@ pub struct Plan {
 impl Plan {
     /// Returns the currency of its endpoints' prices.
     pub fn currency(&self) -> Option<String> {
+        // The plan has one currency: any endpoint names it.
         let mut endpoints = self.nodes.iter().flat_map(|node| node.operator.declaration.endpoints());
         endpoints.find_map(|endpoint| Some(endpoint.prices.as_ref()?.currency.clone()))
     }

@@ -19,6 +19,7 @@ pub(super) const NOT_FOUND: &str = "not-found";
 pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
     for source in sources {
         let Some(path) = source.path() else { continue };
+        // Remote sources are looked up when the node runs: plans are made offline.
         if path.contains("://") || exists(&directory.join(path)) {
             continue;
         }

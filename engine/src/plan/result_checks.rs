@@ -219,14 +219,8 @@ fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, Port
 
 /// Returns the checks of a node that do not fit the known columns of its outputs.
 pub(super) fn column_issues(node: &NodeSpec, default: Option<&str>, known: &Tables) -> Vec<Diagnostic> {
-    let mut issues = Vec::new();
-    for spec in &node.checks {
-        let Some(port) = spec.check.port.as_deref().or(default) else { continue };
-        if let Some(schema) = known.get(port) {
-            issues.extend(unfit(spec, schema));
-        }
-    }
-    issues
+    let checks = node.checks.iter();
+    checks.filter_map(|spec| unfit(spec, known.get(spec.check.port.as_deref().or(default)?)?)).collect()
 }
 
 fn unfit(spec: &CheckSpec, schema: &SchemaRef) -> Option<Diagnostic> {

@@ -20,12 +20,8 @@ pub fn pipeline_schema(registry: &Registry) -> Value {
         }));
     }
     definitions.insert("node".to_owned(), node_schema(&names, &branches));
-    definitions.insert(
-        "duration".to_owned(),
-        json!({
-            "type": ["string", "number"], "description": "Seconds, or a number with a unit: `500ms`, `1s`, `2m`.",
-        }),
-    );
+    let about = "Seconds, or a number with a unit: `500ms`, `1s`, `2m`.";
+    definitions.insert("duration".to_owned(), json!({"type": ["string", "number"], "description": about}));
     let mut schema = top();
     schema["$defs"] = Value::Object(definitions);
     schema
@@ -43,10 +39,7 @@ fn top() -> Value {
             "description": {"type": "string", "description": "Purpose of the pipeline."},
             "params": {"type": "object", "description": "Values for `${params.name}`; overridden by --set and --params."},
             "include": {"description": "Other files whose nodes and params are included."},
-            "nodes": {
-                "type": "object", "description": "The nodes, by id.",
-                "additionalProperties": {"$ref": "#/$defs/node"},
-            },
+            "nodes": nodes("The nodes, by id."),
             "repeat": {
                 "type": "object", "description": "Loops, by name.",
                 "additionalProperties": repeat_schema(),
@@ -62,6 +55,10 @@ fn top() -> Value {
     })
 }
 
+fn nodes(description: &str) -> Value {
+    json!({"type": "object", "description": description, "additionalProperties": {"$ref": "#/$defs/node"}})
+}
+
 fn outputs(description: &str) -> Value {
     json!({"type": "object", "description": description, "additionalProperties": {"type": "string"}})
 }
@@ -75,10 +72,7 @@ fn repeat_schema() -> Value {
             "rounds": {"type": ["integer", "string"], "description": "Number of rounds. `${repeat.round}` counts them from 0."},
             "carry": outputs("What the first round starts from, by name: `node` or `node.port`. Nodes of the loop refer to it by that name."),
             "next": outputs("What the next round starts from, by the same names: outputs of nodes of the loop. `LOOP.NAME` is that of the last round, or of the one that `best` and `stop` choose."),
-            "nodes": {
-                "type": "object", "description": "The nodes of a round, by id.",
-                "additionalProperties": {"$ref": "#/$defs/node"},
-            },
+            "nodes": nodes("The nodes of a round, by id."),
             "include": {"description": "Files with nodes of a round, as for `include` of the pipeline. They have `nodes`, `params` and `include`."},
             "keep": {
                 "description": "Of which rounds models, states and other folders stay in the store: `last`, or `{every: 10, last: 2}`. Those of other rounds are released while the loop runs, once all nodes that use them are done. Default: all stay.",

@@ -105,9 +105,20 @@ pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
     let mut found = Vec::new();
     for id in ids {
         let before = found.len();
-        match node_of(plan, id) {
-            Some(node) => found.push(node),
-            None => found.extend(variants_named(plan, id)),
+        if let Some(node) = node_of(plan, id) {
+            found.push(node);
+            continue;
+        }
+        // All nodes of a matrix or loop, or those of them that have the named port.
+        let (name, port) = match id.split_once('.') {
+            Some((name, port)) => (name, Some(port)),
+            None => (id.as_str(), None),
+        };
+        for (index, node) in plan.indexed() {
+            let is_variant = node.id().is_variant() && node.id().name() == name && !node.spec.matrix.is_empty();
+            if is_variant && port.is_none_or(|port| node.outputs.contains_key(port)) {
+                found.push(index);
+            }
         }
         if found.len() == before {
             for output in plan.of_loops(id) {
@@ -119,22 +130,6 @@ pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
         }
     }
     Ok(found)
-}
-
-/// Returns the nodes of a matrix of that name, or those of them that have the named port.
-fn variants_named(plan: &Plan, id: &str) -> Vec<NodeIndex> {
-    let (name, port) = match id.split_once('.') {
-        Some((name, port)) => (name, Some(port)),
-        None => (id, None),
-    };
-    let mut found = Vec::new();
-    for (index, node) in plan.indexed() {
-        let is_variant = node.id().is_variant() && node.id().name() == name && !node.spec.matrix.is_empty();
-        if is_variant && port.is_none_or(|port| node.outputs.contains_key(port)) {
-            found.push(index);
-        }
-    }
-    found
 }
 
 fn reach(start: Vec<NodeIndex>, next: impl Fn(NodeIndex) -> Vec<NodeIndex>) -> BTreeSet<NodeIndex> {

@@ -55,6 +55,7 @@ pub(super) fn take(schedule: &Schedule, state: &mut State, now: Time, late: Time
     // The rest in order: a tick never overtakes an earlier one.
     while let Some(tick) = pending(schedule, state) {
         let due = jittered(schedule, &state.name, tick);
+        // Later ticks wait for this one, even if their jitter is shorter.
         if due > now {
             break;
         }

@@ -42,21 +42,12 @@ fn mark(ended: &Ended) -> Mark {
 
 /// Returns why the schedule fails, if its last run that says anything failed or held outputs back.
 pub fn failing(ended: &[Ended]) -> Option<Failing> {
-    let (mut last, mut first, mut runs) = (None, None, 0);
-    for ended in ended.iter().rev() {
-        match mark(ended) {
-            // It says nothing: the runs before it count.
-            Mark::Open => continue,
-            Mark::Good => break,
-            Mark::Failed | Mark::Held => {}
-        }
-        last.get_or_insert(ended);
-        first = Some(ended);
-        runs += 1;
-    }
-    let (last, first) = (last?, first?);
+    // A run that says nothing neither ends the row nor belongs to it.
+    let telling = ended.iter().rev().filter(|ended| mark(ended) != Mark::Open);
+    let row: Vec<&Ended> = telling.take_while(|ended| mark(ended) != Mark::Good).collect();
+    let (last, first) = (row.first()?, row.last()?);
     let (run, message) = (last.ending.run.clone(), last.ending.message.clone());
-    Some(Failing { since: first.ended, runs, outcome: last.outcome, run, message })
+    Some(Failing { since: first.ended, runs: row.len(), outcome: last.outcome, run, message })
 }
 
 /// Returns the note about the last run, if it is worth one.

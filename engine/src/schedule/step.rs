@@ -192,6 +192,7 @@ impl Step<'_> {
         let (cron, timezone) = (self.schedule.cadence.cron(), self.schedule.cadence.timezone());
         let now = self.moment.now;
         let state = &mut *self.state;
+        // Ticks of another cron line say nothing about which of this one were missed.
         let known = state.cron == cron && state.timezone == timezone;
         let changed = !known && state.accounted.is_some();
         let accounted = state.accounted.filter(|_| known).unwrap_or(now);
@@ -354,7 +355,17 @@ impl Step<'_> {
     fn end(&mut self, id: u64, outcome: Option<Outcome>, ending: Ending) -> Option<Ticket> {
         let place = self.state.running.iter().position(|running| running.ticket.id == id)?;
         let running = self.state.running.remove(place);
-        let outcome = outcome.unwrap_or_else(|| outcome_of(&running, ending.exit));
+        let outcome = match (outcome, ending.exit, running.stop_reason()) {
+            (Some(outcome), ..) => outcome,
+            // Told to stop when it had already finished its work.
+            (None, Some(0), _) => Outcome::Succeeded,
+            (None, _, Some(StopReason::Overran)) => Outcome::Overran,
+            (None, _, Some(StopReason::Replaced)) => Outcome::Replaced,
+            (None, _, Some(StopReason::Shutdown)) => Outcome::Stopped,
+            (None, Some(3), None) => Outcome::DeadLetters,
+            (None, Some(4), None) => Outcome::BudgetSpent,
+            (None, _, None) => Outcome::Failed,
+        };
         let (ended, tick) = (self.moment.now, running.ticket.tick);
         let Ending { exit, run, cached, finished, calls, message, .. } = ending.clone();
         let seconds = (ended - running.began).num_seconds();
@@ -368,18 +379,5 @@ impl Step<'_> {
             self.state.notes.push(note);
         }
         Some(running.ticket)
-    }
-}
-
-fn outcome_of(running: &Running, exit: Option<i32>) -> Outcome {
-    match (exit, running.stop_reason()) {
-        // Told to stop when it had already finished its work.
-        (Some(0), _) => Outcome::Succeeded,
-        (_, Some(StopReason::Overran)) => Outcome::Overran,
-        (_, Some(StopReason::Replaced)) => Outcome::Replaced,
-        (_, Some(StopReason::Shutdown)) => Outcome::Stopped,
-        (Some(3), None) => Outcome::DeadLetters,
-        (Some(4), None) => Outcome::BudgetSpent,
-        (_, None) => Outcome::Failed,
     }
 }

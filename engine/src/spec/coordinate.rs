@@ -34,6 +34,7 @@ impl Coordinate {
 
 /// Returns the id of a node or reference before `@` or `.`.
 pub(super) fn base(reference: &str) -> &str {
+    // Coordinates may contain dots, and a port stands behind a dot without them.
     reference.split(['@', '.']).next().unwrap_or_default()
 }
 

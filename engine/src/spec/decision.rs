@@ -100,6 +100,7 @@ impl<'l> Binder<'l> {
         }
         let round = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some());
         let before = round.and_then(|round| round.name.parse::<u64>().ok()?.checked_sub(1));
+        // The decisions build a chain: each sees the figures of all rounds before it.
         if let Some(before) = before {
             let reference = Reference { round: Some(before), ..Reference::to(self.name.to_owned(), node.id_span) };
             let binding =

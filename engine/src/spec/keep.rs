@@ -19,6 +19,7 @@ pub(super) fn read(value: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut S
             let last = take_whole(&mut fields, "last", 1, &mut shared.problems);
             Some(Kept { every, last: last.unwrap_or(Kept::LAST.last) })
         }
+        // The only word: to keep all rounds, leave `keep` out.
         Value::String(word) if word == "last" => Some(Kept::LAST),
         _ => {
             let fault = field::wrong_type(&value, "`keep`", "`last` or a map");

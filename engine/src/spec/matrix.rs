@@ -15,8 +15,7 @@ const MAX_NODES: usize = 10_000;
 /// Replaces axes that name another node (`{size: chunks}`), and matrices that do (`chunks`), by those of that node.
 pub(super) fn take_over(mut written: Vec<(&String, &mut Spanned)>, problems: &mut Problems) {
     // Most matrices name no other node: these are not copied.
-    let values = written.iter().flat_map(|(_, matrix)| matrix.children().chain([&**matrix]));
-    if values.filter(|value| matches!(value.value, Value::String(_))).count() == 0 {
+    if !written.iter().any(|(_, matrix)| names_a_node(matrix) || matrix.children().any(names_a_node)) {
         return;
     }
     let raw: BTreeMap<String, Spanned> =
@@ -25,6 +24,10 @@ pub(super) fn take_over(mut written: Vec<(&String, &mut Spanned)>, problems: &mu
     for (_, matrix) in &mut written {
         taken.replace(matrix);
     }
+}
+
+fn names_a_node(value: &Spanned) -> bool {
+    matches!(value.value, Value::String(_))
 }
 
 struct Taken<'a> {

@@ -54,6 +54,7 @@ fn read(
     let rounds = rounds(take(&mut fields, "rounds"), name, scope, shared);
     let carry = carried(take(&mut fields, "carry"), "`carry`", true, scope, shared);
     let mut next = carried(take(&mut fields, "next"), "`next`", false, scope, shared);
+    // Before the nodes are read: each is read once for each round.
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
     let keep = keep::read(take(&mut fields, "keep"), scope, shared);
     let nodes = take(&mut fields, "nodes");

@@ -73,10 +73,7 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
     let mut found = Vec::new();
     for repeats in loops {
         for (key, text) in &repeats.next {
-            let port = match text.split_once('.') {
-                Some((_, port)) if !text.contains('@') => Some(port.to_owned()),
-                _ => None,
-            };
+            let port = text.split_once('.').filter(|_| !text.contains('@')).map(|(_, port)| port.to_owned());
             for node in of_last.get(&(repeats.name.as_str(), base(text))).into_iter().flatten() {
                 let variant = &node.id_of_rounds()[base(&node.id).len()..];
                 let name = format!("{}.{key}{variant}", repeats.name);

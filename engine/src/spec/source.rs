@@ -35,20 +35,6 @@ pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) ->
     if bytes.len() > MAX_BYTES {
         return Err(too_large(&path.display().to_string()).at_some(asked, "named here"));
     }
-    decode(path, bytes, sources)
-}
-
-/// Accepts a text from memory.
-pub(super) fn take(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
-    if text.len() > MAX_BYTES { Err(too_large(&path.display().to_string())) } else { admit(path, text, sources) }
-}
-
-fn too_large(shown: &str) -> Diagnostic {
-    Diagnostic::error("file-too-large", format!("`{shown}` is larger than {} MiB", MAX_BYTES >> 20))
-        .help("keep data in separate files and refer to them by path")
-}
-
-fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
     match String::from_utf8(bytes) {
         Ok(text) => admit(path, text, sources),
         Err(error) => {
@@ -62,6 +48,16 @@ fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId
             Err(found.help(if utf16 { "it looks like UTF-16: save it as UTF-8" } else { "save the file as UTF-8" }))
         }
     }
+}
+
+/// Accepts a text from memory.
+pub(super) fn take(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    if text.len() > MAX_BYTES { Err(too_large(&path.display().to_string())) } else { admit(path, text, sources) }
+}
+
+fn too_large(shown: &str) -> Diagnostic {
+    Diagnostic::error("file-too-large", format!("`{shown}` is larger than {} MiB", MAX_BYTES >> 20))
+        .help("keep data in separate files and refer to them by path")
 }
 
 fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {

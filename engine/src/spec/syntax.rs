@@ -270,7 +270,19 @@ impl<'t, 'p> Tree<'t, 'p> {
             Some(Items::Map { entries, key, merged }) => match key.take() {
                 None => *key = Some(Name::Key(as_key(&value, self.marks, self.problems))),
                 Some(Name::Key(name)) => entries.push((name, value)),
-                Some(Name::Merge(span)) => merged.extend(as_merged(value, span, self.problems)),
+                // `<<: *defaults`, `<<: [*a, *b]`
+                Some(Name::Merge(span)) => {
+                    let maps = match value.value {
+                        Value::List(maps) => maps,
+                        _ => vec![value],
+                    };
+                    if let Some(wrong) = maps.iter().find(|map| !matches!(map.value, Value::Map(_))) {
+                        let message = format!("`<<` takes a map or a list of maps, not {}", wrong.kind());
+                        let fault = Diagnostic::error("bad-merge", message).at(wrong.span, "");
+                        self.problems.push(fault.at(span, "merged here"));
+                    }
+                    merged.extend(maps);
+                }
             },
         }
     }
@@ -292,19 +304,6 @@ fn as_key(value: &Spanned, marks: &Marks<'_>, problems: &mut Vec<Diagnostic>) ->
     problems.push(if value.value == Value::Null { fault.help(quote) } else { fault });
     let written = marks.text.get(span.start - marks.start..span.end - marks.start).unwrap_or_default();
     Key { text: written.chars().take(80).collect(), span }
-}
-
-/// Returns the maps of a merge key (`<<: *defaults`, `<<: [*a, *b]`).
-fn as_merged(value: Spanned, name: Span, problems: &mut Vec<Diagnostic>) -> Vec<Spanned> {
-    let maps = match value.value {
-        Value::List(maps) => maps,
-        _ => vec![value],
-    };
-    if let Some(wrong) = maps.iter().find(|map| !matches!(map.value, Value::Map(_))) {
-        let fault = Diagnostic::error("bad-merge", format!("`<<` takes a map or a list of maps, not {}", wrong.kind()));
-        problems.push(fault.at(wrong.span, "").at(name, "merged here"));
-    }
-    maps
 }
 
 /// Adds merged entries: keys of the map itself win, then earlier maps.

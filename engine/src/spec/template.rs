@@ -71,7 +71,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
         if parts.len() > MAX_PARTS {
             return Err(fault(found..found + 2, "too many `${…}` in one string"));
         }
-        let end = close(text, found)?;
+        let end = match text[found..].find('}') {
+            // An inner reference would end the outer one at its own brace.
+            Some(length) if !text[found + 2..found + length].contains("${") => found + length + 1,
+            Some(_) => return Err(fault(found..found + 2, "`${…}` cannot be nested")),
+            None => return Err(fault(found..text.len(), "this `${` is never closed with `}`")),
+        };
         let target = target(&text[found + 2..end - 1]).map_err(|message| Fault { range: found..end, message })?;
         parts.push(Part::Reference { target, range: found..end });
         at = end;
@@ -81,16 +86,6 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
         parts.push(Part::Text(literal));
     }
     Ok(parts)
-}
-
-fn close(text: &str, start: usize) -> Result<usize, Fault> {
-    let rest = &text[start + 2..];
-    match rest.find('}') {
-        // An inner reference would end the outer one at its own brace.
-        Some(end) if !rest[..end].contains("${") => Ok(start + 2 + end + 1),
-        Some(_) => Err(fault(start..start + 2, "`${…}` cannot be nested")),
-        None => Err(fault(start..text.len(), "this `${` is never closed with `}`")),
-    }
 }
 
 fn fault(range: std::ops::Range<usize>, message: &str) -> Fault {

@@ -55,6 +55,7 @@ fn typed(value: &Spanned, schema: Schema<'_>) -> Option<Json> {
     let by_type: [(&str, Read); 4] =
         [("boolean", boolean), ("integer", integer), ("number", number), ("string", string)];
     let types = schema.types();
+    // In this order: a number is also a text, and a whole number also a number.
     for (name, read) in by_type {
         // A schema of numbers allows whole ones, but its values stay numbers: `2.0` is not `2`.
         if !schema.allows(name) || (name == "integer" && !types.is_empty() && !types.contains(&name)) {
