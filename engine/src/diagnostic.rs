@@ -26,14 +26,15 @@ impl Span {
     /// Returns the range from the start of this span to the end of another span of the same file.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
+        // Text that was inserted from another file has no span in common with this one.
         if self.file == other.file { Self::new(self.file, self.start, other.end.max(self.end)) } else { self }
     }
 
     /// Returns the bytes `start..end` of this span, clamped to it.
     #[must_use]
     pub fn part(self, start: usize, end: usize) -> Self {
-        let clamp = |offset: usize| self.start.saturating_add(offset).min(self.end);
-        Self::new(self.file, clamp(start), clamp(end))
+        let start = self.start.saturating_add(start).min(self.end);
+        Self::new(self.file, start, self.start.saturating_add(end).min(self.end))
     }
 }
 
@@ -75,12 +76,11 @@ fn is_of_word(c: char) -> bool {
 
 /// Offsets of a whole word in a text.
 fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
-    let bounded = move |place: usize| {
-        let before = text[..place].chars().next_back();
+    text.match_indices(word).map(|(place, _)| place).filter(move |place| {
+        let before = text[..*place].chars().next_back();
         let after = text[place + word.len()..].chars().next();
-        !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
-    };
-    text.match_indices(word).map(|(place, _)| place).filter(move |place| !word.is_empty() && bounded(*place))
+        !word.is_empty() && !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
+    })
 }
 
 /// One diagnostic.

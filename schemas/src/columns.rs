@@ -9,10 +9,13 @@ use crate::record::SchemaError;
 /// # Errors
 /// If it is missing or has another type.
 pub fn text_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray, SchemaError> {
-    let missing = || SchemaError(format!("there is no column `{name}`"));
-    let array = batch.column_by_name(name).ok_or_else(missing)?;
-    let wrong = || SchemaError(format!("column `{name}` must be text, found {}", array.data_type()));
-    array.as_string_opt::<i32>().ok_or_else(wrong)
+    let Some(array) = batch.column_by_name(name) else {
+        return Err(SchemaError(format!("there is no column `{name}`")));
+    };
+    let Some(texts) = array.as_string_opt::<i32>() else {
+        return Err(SchemaError(format!("column `{name}` must be text, found {}", array.data_type())));
+    };
+    Ok(texts)
 }
 
 /// Returns the text at `row`, or `None` for null.

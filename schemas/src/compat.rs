@@ -1,7 +1,7 @@
 //! Checks that a batch fits a kind. Columns are matched by name; string encodings and list field names are cast.
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, FieldRef};
+use arrow::datatypes::Field;
 
 use crate::faithful::{cast_exactly, name_twice};
 use crate::record::{RecordKind, SchemaError};
@@ -24,32 +24,35 @@ pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Sch
     if kind == RecordKind::Table {
         return Ok(batch.clone());
     }
-    let lacks = |field: &&FieldRef| batch.column_by_name(field.name()).is_none();
-    let missing: Vec<String> =
-        wanted.fields().iter().filter(lacks).map(|field| format!("`{}`", field.name())).collect();
+    let (mut present, mut missing) = (Vec::new(), Vec::new());
+    for field in wanted.fields() {
+        match batch.column_by_name(field.name()) {
+            Some(column) => present.push(column),
+            None => missing.push(format!("`{}`", field.name())),
+        }
+    }
     if !missing.is_empty() {
         let word = if missing.len() == 1 { "a column" } else { "the columns" };
         let message = format!("{kind} rows need {word} {}; found: {}", missing.join(", "), names(batch));
         return Err(SchemaError(message));
     }
-    let fields = wanted.fields().iter();
-    let columns = fields.filter_map(|field| Some(fitted(kind, field, batch.column_by_name(field.name())?)));
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let mut columns = Vec::with_capacity(present.len());
+    for (field, column) in wanted.fields().iter().zip(present) {
+        columns.push(fitted(kind, field, column)?);
+    }
     RecordBatch::try_new(wanted, columns).map_err(|error| SchemaError(error.to_string()))
 }
 
 fn fitted(kind: RecordKind, field: &Field, column: &ArrayRef) -> Result<ArrayRef, SchemaError> {
     let (name, wanted, found) = (field.name(), field.data_type(), column.data_type());
-    let wrong = |error: SchemaError| {
+    let column = cast_exactly(column, wanted).map_err(|error| {
         SchemaError(format!("column `{name}` of {kind} rows must be {wanted}, found {found}: {error}"))
-    };
-    let column = cast_exactly(column, wanted).map_err(wrong)?;
-    match column.null_count() {
-        nulls if nulls > 0 && !field.is_nullable() => {
-            Err(SchemaError(format!("column `{name}` of {kind} rows may not be null ({nulls} nulls)")))
-        }
-        _ => Ok(column),
+    })?;
+    let nulls = column.null_count();
+    if nulls > 0 && !field.is_nullable() {
+        return Err(SchemaError(format!("column `{name}` of {kind} rows may not be null ({nulls} nulls)")));
     }
+    Ok(column)
 }
 
 fn names(batch: &RecordBatch) -> String {

@@ -20,6 +20,7 @@ pub fn cast_exactly(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Sc
     // By default, a value that does not fit becomes null.
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let cast = cast_with_options(column, wanted, &strict).map_err(|error| SchemaError(error.to_string()))?;
+    // Arrow rounds 0.5 to 0 and truncates times without an error: only the way back shows it.
     if changes_values(column.data_type(), wanted) {
         let back = cast_with_options(&cast, column.data_type(), &strict);
         if back.map_err(|error| SchemaError(error.to_string()))?.as_ref() != column.as_ref() {
@@ -90,6 +91,7 @@ fn unfit_map(column: &ArrayRef) -> Option<String> {
         if !is_texts(keys.data_type()) || is_bytes(keys.data_type()) {
             return Some(format!("a map whose keys are {}", keys.data_type()));
         }
+        // One type of text for the loop below; keys may be of any.
         let keys = arrow::compute::cast(keys, &DataType::LargeUtf8).ok()?;
         let keys = keys.as_string::<i64>();
         for bounds in map.value_offsets().windows(2) {
@@ -103,6 +105,7 @@ fn unfit_map(column: &ArrayRef) -> Option<String> {
         }
         return unfit_map(map.values());
     }
+    // A map may lie inside lists and objects.
     if let Some(list) = column.as_list_opt::<i32>() {
         return unfit_map(list.values());
     }
@@ -114,18 +117,18 @@ fn unfit_map(column: &ArrayRef) -> Option<String> {
 
 /// Returns the type with `leaf` in place of each type that has no parts.
 fn mapped(data_type: &DataType, leaf: &impl Fn(&DataType) -> DataType) -> DataType {
-    let field = |field: &FieldRef| {
-        let to = mapped(field.data_type(), leaf);
-        Arc::new(Field::clone(field).with_data_type(to))
-    };
     match data_type {
-        DataType::List(item) => DataType::List(field(item)),
-        DataType::LargeList(item) => DataType::LargeList(field(item)),
-        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(field(item), *length),
-        DataType::Map(entries, sorted) => DataType::Map(field(entries), *sorted),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(&field).collect::<Fields>()),
+        DataType::List(item) => DataType::List(mapped_field(item, leaf)),
+        DataType::LargeList(item) => DataType::LargeList(mapped_field(item, leaf)),
+        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(mapped_field(item, leaf), *length),
+        DataType::Map(entries, sorted) => DataType::Map(mapped_field(entries, leaf), *sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| mapped_field(field, leaf)).collect()),
         other => leaf(other),
     }
+}
+
+fn mapped_field(field: &FieldRef, leaf: &impl Fn(&DataType) -> DataType) -> FieldRef {
+    Arc::new(Field::clone(field).with_data_type(mapped(field.data_type(), leaf)))
 }
 
 /// Returns a column of bytes as text; other columns stay.
@@ -147,9 +150,11 @@ pub fn bytes_as_text(column: &ArrayRef) -> Result<ArrayRef, SchemaError> {
         DataType::LargeBinary => DataType::LargeUtf8,
         other => other.clone(),
     });
-    let cast = |column: &ArrayRef| cast_exactly(&cast_exactly(column, &plain)?, &text);
+    if let Ok(texts) = cast_exactly(column, &plain).and_then(|plain| cast_exactly(&plain, &text)) {
+        return Ok(texts);
+    }
     // Of a slice, Arrow checks the bytes of all rows that share its buffer.
-    cast(column).or_else(|_| cast(&copied(column, 0, column.len())?))
+    cast_exactly(&cast_exactly(&copied(column, 0, column.len())?, &plain)?, &text)
 }
 
 /// Returns some rows in buffers of their own.
@@ -191,9 +196,9 @@ pub fn with_bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch, (String, u
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         let Ok(text) = bytes_as_text(column) else {
-            let is_unfit = |row: &usize| copied(column, *row, 1).and_then(|one| bytes_as_text(&one)).is_err();
-            let row = (0..column.len()).find(is_unfit).unwrap_or_default();
-            return Err((field.name().clone(), row));
+            let mut rows = 0..column.len();
+            let row = rows.find(|row| copied(column, *row, 1).and_then(|one| bytes_as_text(&one)).is_err());
+            return Err((field.name().clone(), row.unwrap_or_default()));
         };
         fields.push(Arc::new(Field::clone(field).with_data_type(text.data_type().clone())));
         columns.push(text);

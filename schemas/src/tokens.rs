@@ -122,23 +122,31 @@ fn schema<R: Cell>() -> SchemaRef {
 
 fn written<R: Cell + Serialize>(rows: &[R], what: &str) -> Result<RecordBatch, SchemaError> {
     let schema = schema::<R>();
-    let unfit = |error: String| SchemaError(format!("cannot make the columns of {what}: {error}"));
-    let batch = serde_arrow::to_record_batch(schema.fields(), &rows).map_err(|error| unfit(error.to_string()))?;
-    RecordBatch::try_new(schema, batch.columns().to_vec()).map_err(|error| unfit(error.to_string()))
+    let batch = serde_arrow::to_record_batch(schema.fields(), &rows).map_err(|error| unfit("make", what, error))?;
+    RecordBatch::try_new(schema, batch.columns().to_vec()).map_err(|error| unfit("make", what, error))
+}
+
+fn unfit(verb: &str, what: &str, error: impl std::fmt::Display) -> SchemaError {
+    SchemaError(format!("cannot {verb} the columns of {what}: {error}"))
 }
 
 fn read<R: Cell + DeserializeOwned>(batch: &RecordBatch, what: &str) -> Result<Option<Vec<R>>, SchemaError> {
     let schema = schema::<R>();
-    let column = |name: &String| batch.column_by_name(name).cloned();
-    let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    if names.iter().all(|name| column(name).is_none()) {
+    let (mut columns, mut missing) = (Vec::new(), None);
+    for field in schema.fields() {
+        match batch.column_by_name(field.name()) {
+            Some(column) => columns.push(Arc::clone(column)),
+            None => missing = missing.or(Some(field.name().clone())),
+        }
+    }
+    if columns.is_empty() {
         return Ok(None);
     }
-    let unfit = |error: String| SchemaError(format!("cannot read the columns of {what}: {error}"));
-    let columns = names.iter().map(|name| column(name).ok_or_else(|| unfit(format!("there is no column `{name}`"))));
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
-    let known = RecordBatch::try_new(schema, columns).map_err(|error| unfit(error.to_string()))?;
-    serde_arrow::from_record_batch(&known).map(Some).map_err(|error| unfit(error.to_string()))
+    if let Some(name) = missing {
+        return Err(unfit("read", what, format!("there is no column `{name}`")));
+    }
+    let known = RecordBatch::try_new(schema, columns).map_err(|error| unfit("read", what, error))?;
+    serde_arrow::from_record_batch(&known).map(Some).map_err(|error| unfit("read", what, error))
 }
 
 #[cfg(test)]

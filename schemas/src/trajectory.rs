@@ -69,8 +69,8 @@ impl Trajectory {
 
     /// Whether tool messages continue the model's turn.
     pub fn is_one_text(&self) -> bool {
-        let has_results = || self.messages.iter().any(|message| message.role == Role::Tool.name());
-        self.is_of_text_protocol() && !self.is_in_turns() && has_results()
+        let is_text = self.is_of_text_protocol() && !self.is_in_turns();
+        is_text && self.messages.iter().any(|message| message.role == Role::Tool.name())
     }
 
     /// Whether the model read results as messages of the user, in a chat without tools (`searchlm`).
@@ -99,13 +99,13 @@ pub fn in_turns(messages: &[Message]) -> Vec<Message> {
     let user = Role::User.name();
     for message in messages.iter().filter(|message| !message.is_aside()) {
         let told = message.role == user || message.role == Role::Tool.name();
-        match turns.last_mut().filter(|last| told && last.role == user) {
-            Some(last) => {
+        match turns.last_mut() {
+            Some(last) if told && last.role == user => {
                 last.content.push('\n');
                 last.content.push_str(&message.content);
             }
-            None if told => turns.push(message.plain(Role::User)),
-            None => turns.push(message.clone()),
+            _ if told => turns.push(message.plain(Role::User)),
+            _ => turns.push(message.clone()),
         }
     }
     turns

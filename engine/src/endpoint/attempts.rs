@@ -39,6 +39,7 @@ impl Attempts {
     pub(crate) fn failed(&self, asked_a_model: bool) {
         let mut counts = self.counts();
         counts.failed_calls += 1;
+        // Part of the first number, not beside it.
         counts.failed_service_calls += u64::from(!asked_a_model);
     }
 

@@ -114,8 +114,8 @@ impl Prices {
 
     /// Returns the name of an invalid field, if any.
     pub fn fault(&self) -> Option<&'static str> {
-        let given = [("prompt", self.prompt), ("completion", self.completion), ("call", self.call)];
-        given.into_iter().find(|(_, price)| !price.is_finite() || *price < 0.0).map(|(name, _)| name)
+        let prices = [("prompt", self.prompt), ("completion", self.completion), ("call", self.call)];
+        prices.into_iter().find(|(_, price)| !price.is_finite() || *price < 0.0).map(|(name, _)| name)
     }
 }
 
@@ -140,13 +140,12 @@ impl BudgetLimits {
     /// Fails with a message if the name or amount is invalid.
     pub fn set(&mut self, name: &str, amount: &str) -> Result<(), String> {
         let number = amount_of(amount)?;
-        let whole = || {
-            let fits = number.fract() == 0.0 && number < 2f64.powi(53);
-            fits.then_some(number as u64).ok_or_else(|| format!("`{amount}` is not a whole number"))
-        };
+        // From 2^53 on, floats have no place for every whole number.
+        let is_whole = number.fract() == 0.0 && number < 2f64.powi(53);
         match name {
-            "calls" => self.calls = Some(whole()?),
-            "tokens" => self.tokens = Some(whole()?),
+            "calls" | "tokens" if !is_whole => return Err(format!("`{amount}` is not a whole number")),
+            "calls" => self.calls = Some(number as u64),
+            "tokens" => self.tokens = Some(number as u64),
             "cost" => self.cost = Some(number),
             _ => return Err(format!("unknown budget limit `{name}`: use calls, tokens or cost")),
         }
@@ -161,32 +160,34 @@ impl BudgetLimits {
 
     /// Describes the limit that is used up, if any.
     pub fn used_up(&self, spent: &Usage) -> Option<String> {
-        let over = |limit: Option<u64>, spent: u64| limit.filter(|limit| spent >= *limit);
-        if let Some(limit) = over(self.calls, spent.calls) {
-            return Some(format!("{} of {limit} calls", spent.calls));
+        match (self.calls, self.tokens, self.cost) {
+            (Some(limit), ..) if spent.calls >= limit => Some(format!("{} of {limit} calls", spent.calls)),
+            (_, Some(limit), _) if spent.tokens() >= limit => Some(format!("{} of {limit} tokens", spent.tokens())),
+            (.., Some(limit)) if spent.cost_nanos as f64 >= limit * NANOS => {
+                Some(format!("{:.4} of {limit} (cost)", spent.cost()))
+            }
+            _ => None,
         }
-        if let Some(limit) = over(self.tokens, spent.tokens()) {
-            return Some(format!("{} of {limit} tokens", spent.tokens()));
-        }
-        let limit = self.cost.filter(|limit| spent.cost_nanos as f64 >= limit * NANOS)?;
-        Some(format!("{:.4} of {limit} (cost)", spent.cost()))
     }
 }
 
 /// Parses `500`, `20k`, `1.5M`, `2G`.
 fn amount_of(text: &str) -> Result<f64, String> {
-    let wrong = || format!("`{text}` is not an amount: write a number, optionally followed by k, M or G");
-    let text = text.trim();
-    let (digits, factor) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
-        Some('m' | 'M') => (&text[..text.len() - 1], 1e6),
-        Some('g' | 'G') => (&text[..text.len() - 1], 1e9),
-        _ => (text, 1.0),
+    let trimmed = text.trim();
+    let (digits, factor) = match trimmed.chars().last() {
+        Some('k' | 'K') => (&trimmed[..trimmed.len() - 1], 1e3),
+        Some('m' | 'M') => (&trimmed[..trimmed.len() - 1], 1e6),
+        Some('g' | 'G') => (&trimmed[..trimmed.len() - 1], 1e9),
+        _ => (trimmed, 1.0),
     };
-    let number: f64 = digits.trim().replace('_', "").parse().map_err(|_| wrong())?;
-    // 2.3 × 1e6 is not an integer in binary floating point.
-    let number = if factor > 1.0 { (number * factor * 1e3).round() / 1e3 } else { number };
-    (number.is_finite() && number >= 0.0).then_some(number).ok_or_else(wrong)
+    if let Ok(number) = digits.trim().replace('_', "").parse::<f64>() {
+        // 2.3 × 1e6 is not an integer in binary floating point.
+        let number = if factor > 1.0 { (number * factor * 1e3).round() / 1e3 } else { number };
+        if number.is_finite() && number >= 0.0 {
+            return Ok(number);
+        }
+    }
+    Err(format!("`{text}` is not an amount: write a number, optionally followed by k, M or G"))
 }
 
 /// Limits on the usage of all runs of a pipeline together.
@@ -278,8 +279,10 @@ impl Budget {
             return Err(Refusal::Fault(fault.clone()));
         }
         if let Some(limit) = self.used_up(&spent).map_err(Refusal::Fault)? {
+            // All refused calls name the same limit, whatever was spent since.
             return Err(Refusal::Limit(self.closed.get_or_init(|| limit).clone()));
         }
+        // Recorded before it is made, under the lock: parallel calls cannot take the same last one.
         self.record(&Usage { calls: 1, ..Usage::default() }).map_err(Refusal::Fault)?;
         spent.calls = spent.calls.saturating_add(1);
         Ok(())
@@ -300,8 +303,10 @@ impl Budget {
 
     /// Adds tokens and cost of a call; the call itself is counted by [`Budget::take_call`].
     pub(crate) fn pay(&self, usage: &Usage) {
+        // The call itself was counted when it was taken.
         let usage = Usage { calls: 0, ..*usage };
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += usage;
+        // Paid for already: the next call is refused instead, as the fault is remembered.
         if let Err(error) = self.record(&usage) {
             tracing::warn!("{error}");
         }

@@ -32,23 +32,23 @@ impl Limits {
     /// Returns the name of an invalid field, if any.
     pub fn fault(&self) -> Option<&'static str> {
         let rates = [("requests_per_minute", self.requests_per_minute), ("tokens_per_minute", self.tokens_per_minute)];
-        let rate = rates.into_iter().find(|(_, rate)| rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0));
-        rate.map(|(name, _)| name).or((self.concurrency == Some(0)).then_some("concurrency"))
+        let wrong = rates.iter().find(|(_, rate)| rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0));
+        wrong.map(|(name, _)| *name).or((self.concurrency == Some(0)).then_some("concurrency"))
     }
 
     /// Combines two limits: the stricter value per field.
     #[must_use]
     pub fn stricter(&self, other: &Self) -> Self {
-        let rate = |one: Option<f64>, other: Option<f64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
         Self {
-            requests_per_minute: rate(self.requests_per_minute, other.requests_per_minute),
-            tokens_per_minute: rate(self.tokens_per_minute, other.tokens_per_minute),
+            requests_per_minute: lower(self.requests_per_minute, other.requests_per_minute),
+            tokens_per_minute: lower(self.tokens_per_minute, other.tokens_per_minute),
             concurrency: [self.concurrency, other.concurrency].into_iter().flatten().min(),
         }
     }
+}
+
+fn lower(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    [one, other].into_iter().flatten().reduce(f64::min)
 }
 
 /// The endpoint that an operator calls, from its params.
@@ -83,6 +83,7 @@ impl Bucket {
     /// At most one second's worth is stored, so no minute exceeds its limit by more than a sixtieth.
     fn new(per_minute: f64, now: Instant) -> Self {
         let per_second = per_minute / 60.0;
+        // Below one a second, a single call must fit.
         let most = per_second.max(1.0);
         Self { per_second, most, level: most, filled: now }
     }
@@ -187,12 +188,10 @@ pub(crate) struct RateLimiter {
 impl RateLimiter {
     /// Creates a limiter with those limits.
     pub(crate) fn new(name: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
-        let bucket = |rate: Option<f64>| rate.map(|rate| Bucket::new(rate, Instant::now()));
-        let state = State {
-            requests: bucket(limits.requests_per_minute),
-            tokens: bucket(limits.tokens_per_minute),
-            ..State::default()
-        };
+        let now = Instant::now();
+        let requests = limits.requests_per_minute.map(|rate| Bucket::new(rate, now));
+        let tokens = limits.tokens_per_minute.map(|rate| Bucket::new(rate, now));
+        let state = State { requests, tokens, ..State::default() };
         let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
         let (name, opened) = (name.to_owned(), Notify::new());
         Arc::new(Self { name, stall_after, slots, state: Mutex::new(state), opened })
@@ -226,12 +225,19 @@ impl RateLimiter {
     pub(crate) fn begin(&self, now: Instant) -> Result<u64, Duration> {
         let mut guard = self.state();
         let state = &mut *guard;
-        if let Some(until) = state.pause_until.filter(|until| *until > now) {
+        if let Some(until) = state.pause_until
+            && until > now
+        {
             return Err(until - now);
         }
-        let buckets = [(&mut state.requests, 1.0), (&mut state.tokens, f64::MIN_POSITIVE)].into_iter();
-        let waits = buckets.filter_map(|(bucket, wanted)| Some(bucket.as_mut()?.wait(wanted, now)));
-        let wait = waits.max().unwrap_or_default();
+        let mut wait = Duration::ZERO;
+        if let Some(requests) = &mut state.requests {
+            wait = requests.wait(1.0, now);
+        }
+        // How many tokens a call takes is known afterwards: it begins once the earlier ones are made up for.
+        if let Some(tokens) = &mut state.tokens {
+            wait = wait.max(tokens.wait(f64::MIN_POSITIVE, now));
+        }
         if !wait.is_zero() {
             return Err(wait.max(Duration::from_millis(1)));
         }
@@ -240,6 +246,7 @@ impl RateLimiter {
         }
         state.serial += 1;
         let call = state.serial;
+        // Idle since it was last heard: the silence before this call is none.
         if std::mem::take(&mut state.heard) && state.under_way.is_empty() {
             state.waiting_since = None;
         }
@@ -277,6 +284,7 @@ impl RateLimiter {
     pub(crate) fn count(&self, tokens: u64) {
         if let Some(bucket) = &mut self.state().tokens {
             bucket.fill(Instant::now());
+            // It may fall below zero: later calls wait until it is made up for.
             bucket.level -= tokens as f64;
         }
     }
@@ -285,6 +293,7 @@ impl RateLimiter {
     pub(crate) fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut state = self.state();
+        // A shorter pause does not end a longer one.
         state.pause_until = Some(state.pause_until.map_or(until, |before| before.max(until)));
     }
 
@@ -296,10 +305,9 @@ impl RateLimiter {
     pub(crate) fn watch(&self, now: Instant) -> Option<Silence> {
         let mut state = self.state();
         let waiting = state.under_way.len();
-        let told = |silent| Some(Silence { endpoint: self.name.clone(), silent, waiting });
         if std::mem::take(&mut state.spoke) {
             state.told = None;
-            return told(None);
+            return Some(Silence { endpoint: self.name.clone(), silent: None, waiting });
         }
         // Between calls the endpoint owes no answer. A call that was given up does not end the silence.
         let since = state.waiting_since.filter(|_| waiting > 0)?;
@@ -309,7 +317,7 @@ impl RateLimiter {
             return None;
         }
         state.told = Some(silent);
-        told(Some(silent))
+        Some(Silence { endpoint: self.name.clone(), silent: Some(silent), waiting })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Redacts secrets in stored or shown text.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine;
@@ -29,9 +30,9 @@ impl Redactor {
     /// Creates a redactor with the credentials from the environment.
     pub fn of_environment() -> Self {
         let redactor = Self::default();
-        for (name, value) in
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        {
+        for (name, value) in std::env::vars_os() {
+            let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) else { continue };
+            // Numbers and short words occur in ordinary text.
             let long = value.trim().chars().count() >= SHORTEST_CREDENTIAL && value.trim().parse::<f64>().is_err();
             if long && CREDENTIALS.iter().any(|end| name.ends_with(end)) {
                 redactor.learn(&name, &value);
@@ -50,6 +51,7 @@ impl Redactor {
         let instead = format!("[secret {name}]");
         let mut forms = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for text in forms_of(value) {
+            // Two secrets with one value are shown by the name that came first.
             if forms.iter().all(|form| form.text != text) {
                 forms.push(Form { text, instead: instead.clone() });
             }
@@ -70,13 +72,11 @@ impl Redactor {
     /// Returns the text without secrets.
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let forms = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let first = |rest: &str| {
-            let found = forms.iter().filter_map(|form| Some((rest.find(&form.text)?, form)));
-            // Of two matches at one position, the longer one, which is first in the list.
-            found.min_by_key(|(at, _)| *at)
-        };
         let (mut struck, mut rest) = (String::new(), text);
-        while let Some((at, form)) = first(rest) {
+        loop {
+            let matches = forms.iter().filter_map(|form| Some((rest.find(&form.text)?, form)));
+            // Of two matches at one position, the longer one, which is first in the list.
+            let Some((at, form)) = matches.min_by_key(|(at, _)| *at) else { break };
             struck.push_str(&rest[..at]);
             struck.push_str(&form.instead);
             rest = &rest[at + form.text.len()..];
@@ -104,10 +104,12 @@ impl Redactor {
 
 /// Whether the value of an environment variable can be no secret: a short number, or paths that exist.
 pub fn is_setting(value: &str) -> bool {
-    let is_number = |ch: char| ch.is_ascii_digit() || "., -".contains(ch);
-    let is_path = |part: &str| std::path::Path::new(part).is_absolute() && std::path::Path::new(part).exists();
-    let (short, mut parts) = (value.len() < SHORTEST_CREDENTIAL, value.split(':').filter(|part| !part.is_empty()));
-    short && value.chars().all(is_number) || parts.clone().next().is_some() && parts.all(is_path)
+    let is_short = value.len() < SHORTEST_CREDENTIAL;
+    if is_short && value.chars().all(|ch| ch.is_ascii_digit() || "., -".contains(ch)) {
+        return true;
+    }
+    let mut parts = value.split(':').filter(|part| !part.is_empty()).map(Path::new).peekable();
+    parts.peek().is_some() && parts.all(|part| part.is_absolute() && part.exists())
 }
 
 impl std::fmt::Debug for Redactor {
@@ -139,24 +141,28 @@ fn in_json(value: &str) -> Vec<String> {
     for marks in ["", "<>&", "<>&'", "<>&'=", "<>&'\"", "<>&'\"+`"] {
         for bits in 0..16 {
             let [ascii, slash, upper_mark, upper] = [1, 2, 4, 8].map(|bit| bits & bit > 0);
-            let escape = |ch: char| match ch {
-                '/' if slash => "\\/".to_owned(),
-                _ if marks.contains(ch) => in_utf16(ch, upper_mark),
-                _ if ascii && !ch.is_ascii() => in_utf16(ch, upper),
-                _ => {
-                    let quoted = serde_json::Value::from(ch.to_string()).to_string();
-                    quoted[1..quoted.len() - 1].to_owned()
+            let mut form = String::new();
+            for ch in value.chars() {
+                match ch {
+                    '/' if slash => form.push_str("\\/"),
+                    _ if marks.contains(ch) => form.push_str(&in_utf16(ch, upper_mark)),
+                    _ if ascii && !ch.is_ascii() => form.push_str(&in_utf16(ch, upper)),
+                    _ => {
+                        let quoted = serde_json::Value::from(ch.to_string()).to_string();
+                        form.push_str(&quoted[1..quoted.len() - 1]);
+                    }
                 }
-            };
-            forms.push(value.chars().map(escape).collect());
+            }
+            forms.push(form);
         }
     }
     forms
 }
 
 fn in_utf16(ch: char, upper: bool) -> String {
-    let unit = |unit: &u16| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
-    ch.encode_utf16(&mut [0; 2]).iter().map(unit).collect()
+    let mut units = [0; 2];
+    let units = ch.encode_utf16(&mut units).iter();
+    units.map(|unit| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") }).collect()
 }
 
 /// Returns the value as HTML text; libraries differ in quotes, and some escape slashes or plus signs.
@@ -175,19 +181,21 @@ fn in_html(value: &str) -> Vec<String> {
 
 /// Percent-encodes everything except letters, digits and `kept`.
 fn in_url(value: &str, kept: &str, lower: bool) -> String {
-    value.bytes().fold(String::new(), |mut text, byte| {
+    let mut text = String::new();
+    for byte in value.bytes() {
         match byte {
             _ if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) => text.push(char::from(byte)),
             _ if lower => text.push_str(&format!("%{byte:02x}")),
             _ => text.push_str(&format!("%{byte:02X}")),
         }
-        text
-    })
+    }
+    text
 }
 
 /// Returns the base64 characters that depend on the value alone, if `before` bytes (modulo 3) precede it.
 fn within_base64(value: &str, before: usize, encoding: &impl Engine) -> String {
     let bytes = [&vec![0; before], value.as_bytes()].concat();
+    // The characters at either end also depend on the bytes around the value.
     let (start, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
     encoding.encode(&bytes)[start..end].to_owned()
 }

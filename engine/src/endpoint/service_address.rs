@@ -10,7 +10,7 @@ const BEGIN: &str = "${service.";
 
 /// Returns the names of the services that a text refers to.
 pub(crate) fn services_in(text: &str) -> impl Iterator<Item = &str> {
-    text.split(BEGIN).skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
+    text.split(BEGIN).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
 }
 
 /// Whether a text refers to a service.
@@ -34,11 +34,14 @@ pub(crate) fn with_addresses(value: &mut Value, addresses: &BTreeMap<String, Str
 
 /// Whether a text is an `http` or `https` URL, or begins with the address of a service (`${service.NAME}/v1`).
 pub fn is_web_address(text: &str) -> bool {
-    let of_service = text.strip_prefix(BEGIN).and_then(|rest| rest.split_once('}'));
-    let has_path = |path: &str| path.is_empty() || path.starts_with('/');
-    let known = of_service.filter(|(_, path)| has_path(path)).map(|(_, path)| format!("http://127.0.0.1:1{path}"));
-    let url = url::Url::parse(known.as_deref().unwrap_or(text));
-    url.is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
+    let mut address = text.to_owned();
+    if let Some((_, path)) = text.strip_prefix(BEGIN).and_then(|rest| rest.split_once('}'))
+        && (path.is_empty() || path.starts_with('/'))
+    {
+        // The service gets its port when it runs: for the syntax, any port does.
+        address = format!("http://127.0.0.1:1{path}");
+    }
+    url::Url::parse(&address).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 #[cfg(test)]

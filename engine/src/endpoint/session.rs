@@ -108,7 +108,7 @@ impl EndpointSession {
 
     /// Returns why the node makes no more calls to its endpoint or to a service that it observes.
     pub(crate) fn any_closed(&self) -> Option<OperatorError> {
-        let of_service = |observed: &ObservedSession| observed.limiter.as_ref()?.closed(&observed.caller);
-        self.closed().or_else(|| self.observed.iter().find_map(of_service))
+        let mut observed = self.observed.iter();
+        self.closed().or_else(|| observed.find_map(|observed| observed.limiter.as_ref()?.closed(&observed.caller)))
     }
 }

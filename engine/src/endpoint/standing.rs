@@ -39,10 +39,13 @@ struct Failed {
 impl Standing {
     /// Begins a call and returns its number, or returns how long it waits for the first one.
     pub(crate) fn enter(&mut self, now: Instant) -> Result<u64, Duration> {
-        let left = |first: Instant| (first + ALONE).saturating_duration_since(now);
-        let wait = self.first.filter(|_| !self.is_open).map(left).unwrap_or_default();
-        if !wait.is_zero() {
-            return Err(wait);
+        if let Some(first) = self.first
+            && !self.is_open
+        {
+            let wait = (first + ALONE).saturating_duration_since(now);
+            if !wait.is_zero() {
+                return Err(wait);
+            }
         }
         self.first.get_or_insert(now);
         self.begun += 1;
@@ -60,6 +63,7 @@ impl Standing {
         self.open();
         if number > self.answered {
             self.answered = number;
+            // Failures of calls that began before this one count no more.
             self.later = self.later.split_off(&(number + 1));
         } else {
             self.later.remove(&number);
@@ -71,6 +75,7 @@ impl Standing {
         self.open();
         // Absent if a call that began later was answered.
         let counts = self.later.remove(&number).is_some() && failure.counts_towards_a_stop();
+        // The first reason stays.
         if !counts || self.closed.is_some() {
             return;
         }
@@ -79,6 +84,7 @@ impl Standing {
             return;
         }
         self.later.insert(number, Some(Failed { kind: failure.kind, label: failure.label() }));
+        // A call in progress ends the row on either side: it may yet be answered.
         let before = self.later.range(..number).rev().map_while(|(_, failed)| failed.as_ref());
         let after = self.later.range(number..).map_while(|(_, failed)| failed.as_ref());
         let row: Vec<&Failed> = before.chain(after).take(most as usize).collect();

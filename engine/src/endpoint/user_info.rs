@@ -21,11 +21,12 @@ pub fn without_user_info(text: &str) -> String {
 
 /// Returns the positions of credentials; with `all`, also of names without a password within longer text.
 fn credentials(text: &str, all: bool) -> impl Iterator<Item = Range<usize>> {
-    let is_scheme = |ch: char| ch.is_ascii_alphanumeric() || "+-.".contains(ch);
     text.match_indices("://").filter_map(move |(at, found)| {
         let start = at + found.len();
-        let scheme = text[..at].rsplit(|ch| !is_scheme(ch)).next().unwrap_or_default();
+        let mut before = text[..at].rsplit(|ch: char| !ch.is_ascii_alphanumeric() && !"+-.".contains(ch));
+        let scheme = before.next().unwrap_or_default();
         let authority = text[start..].split(|ch: char| ch.is_whitespace() || "/?#\"'`<>()".contains(ch)).next()?;
+        // The last one: passwords may contain the sign.
         let (user, _) = authority.rsplit_once('@')?;
         let whole = (all || scheme.len() == at) && !scheme.to_ascii_lowercase().starts_with("abfs");
         let tells = user.contains(':') || (whole && !user.is_empty());

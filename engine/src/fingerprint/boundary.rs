@@ -31,8 +31,11 @@ fn chosen(bytes: &[u8]) -> bool {
 /// FNV-1a with the finaliser of SplitMix64: fast, and evenly distributed in all bits. Different bytes may have equal
 /// marks, so a mark identifies nothing.
 pub fn mark(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    spread(bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    spread(hash)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 /// Returns the canonical encoding: a type letter, then a length or fixed-width value, then the content. Integers and
 /// floats never have equal encodings. Floats are encoded by their IEEE bits, so `-0.0` differs from `0.0`.
@@ -16,7 +16,15 @@ fn append(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.push(b'n'),
         Value::Bool(flag) => out.extend([b'b', u8::from(*flag)]),
-        Value::Number(number) => append_number(number, out),
+        Value::Number(number) => {
+            let (tag, bytes) = match (number.as_i64(), number.as_u64()) {
+                (Some(signed), _) => (b'i', signed.to_be_bytes()),
+                (None, Some(unsigned)) => (b'u', unsigned.to_be_bytes()),
+                (None, None) => (b'f', number.as_f64().unwrap_or(f64::NAN).to_be_bytes()),
+            };
+            out.push(tag);
+            out.extend(bytes);
+        }
         Value::String(text) => append_text(text, out),
         Value::Array(items) => {
             append_length(b'l', items.len(), out);
@@ -26,22 +34,13 @@ fn append(value: &Value, out: &mut Vec<u8>) {
         }
         Value::Object(map) => {
             append_length(b'm', map.len(), out);
+            // Keys in one order, whatever features of serde_json another crate turns on.
             for (key, value) in map.iter().collect::<BTreeMap<_, _>>() {
                 append_text(key, out);
                 append(value, out);
             }
         }
     }
-}
-
-fn append_number(number: &Number, out: &mut Vec<u8>) {
-    let (tag, bytes) = match (number.as_i64(), number.as_u64()) {
-        (Some(signed), _) => (b'i', signed.to_be_bytes()),
-        (None, Some(unsigned)) => (b'u', unsigned.to_be_bytes()),
-        (None, None) => (b'f', number.as_f64().unwrap_or(f64::NAN).to_be_bytes()),
-    };
-    out.push(tag);
-    out.extend(bytes);
 }
 
 fn append_text(text: &str, out: &mut Vec<u8>) {

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::preimage::text;
+
 /// Why a node runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
@@ -65,9 +67,7 @@ impl std::fmt::Display for Reason {
                 write!(f, "the operator `{operator}` changed from version {from} to {to}")
             }
             Self::ParamChanged { path, from, to } => {
-                // A param with its default, and a name in a map, may be absent from the key.
-                let text = |value: &Value| if value.is_null() { "unset".to_owned() } else { value.to_string() };
-                let (from, to) = (text(from), text(to));
+                let (from, to) = (param_text(from), param_text(to));
                 let skipped = common(&from, &to);
                 write!(f, "param `{path}` changed from {} to {}", cut(&from, skipped), cut(&to, skipped))
             }
@@ -96,6 +96,11 @@ impl std::fmt::Display for Reason {
     }
 }
 
+fn param_text(value: &Value) -> String {
+    // A param with its default, and a name in a map, may be absent from the key.
+    if value.is_null() { "unset".to_owned() } else { value.to_string() }
+}
+
 fn brief(value: &Value) -> String {
     cut(&value.to_string(), 0)
 }
@@ -122,27 +127,26 @@ fn cut(text: &str, skipped: usize) -> String {
 
 /// Returns the differences between the last run's preimage and the current one, most significant first. Empty if equal.
 pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
+    // Keys of another format, or of another operator, have nothing in common that could be compared.
     if before["format"] != now["format"] {
         return vec![Reason::KeyFormatChanged];
     }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if before["operator"] != now["operator"] {
         return vec![Reason::OperatorChanged { from: text(&before["operator"]), to: text(&now["operator"]) }];
     }
     let mut reasons = Vec::new();
     if before["version"] != now["version"] {
-        let number = |value: &Value| value.as_u64().unwrap_or_default();
-        let (from, to) = (number(&before["version"]), number(&now["version"]));
+        let from = before["version"].as_u64().unwrap_or_default();
+        let to = now["version"].as_u64().unwrap_or_default();
         reasons.push(Reason::VersionChanged { operator: text(&now["operator"]), from, to });
     }
-    differing_leaves(&before["params"], &now["params"], String::new(), &mut |path, from, to| {
-        reasons.push(Reason::ParamChanged { path, from: from.clone(), to: to.clone() });
-    });
-    differing_leaves(&before["services"], &now["services"], "services".to_owned(), &mut |path, from, to| {
-        reasons.push(Reason::ParamChanged { path, from: from.clone(), to: to.clone() });
-    });
+    for (part, path) in [("params", ""), ("services", "services")] {
+        differing_leaves(&before[part], &now[part], path.to_owned(), &mut |path, from, to| {
+            reasons.push(Reason::ParamChanged { path, from: from.clone(), to: to.clone() });
+        });
+    }
     sources(rows(&before["sources"]), rows(&now["sources"]), &mut reasons);
-    inputs(&before["inputs"], &now["inputs"], &mut reasons);
+    inputs(rows(&before["inputs"]), rows(&now["inputs"]), &mut reasons);
     outputs(rows(&before["outputs"]), rows(&now["outputs"]), &mut reasons);
     if before["seed"] != now["seed"] {
         reasons.push(Reason::SeedChanged { from: before["seed"].clone(), to: now["seed"].clone() });
@@ -172,7 +176,7 @@ fn rows(list: &Value) -> &[Value] {
 }
 
 fn name(row: &Value) -> String {
-    row[0].as_str().unwrap_or_default().to_owned()
+    text(&row[0])
 }
 
 /// Whether a source is known by a text alone: all have this name.
@@ -182,59 +186,67 @@ fn is_identity(source: &Value) -> bool {
 
 /// Reports identities that are new, gone or changed, by their texts. Those that begin with the same word belong together:
 /// `Python 3.11`, `Python 3.12`.
-fn identities(before: &[Value], now: &[Value], found: &mut Vec<Reason>) {
-    let text = |source: &Value| source[1].as_str().unwrap_or_default().to_owned();
-    let mut old: Vec<String> =
-        before.iter().filter(|source| is_identity(source) && !now.contains(source)).map(text).collect();
-    for to in now.iter().filter(|source| is_identity(source) && !before.contains(source)).map(text) {
+fn identities(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
+    let old = before.iter().filter(|source| is_identity(source) && !now.contains(source));
+    let mut old: Vec<String> = old.map(|source| text(&source[1])).collect();
+    for source in now.iter().filter(|source| is_identity(source) && !before.contains(source)) {
+        let to = text(&source[1]);
         let word = to.split_whitespace().next();
         match old.iter().position(|from| from.split_whitespace().next() == word) {
-            Some(place) => found.push(Reason::IdentityChanged { from: old.remove(place), to }),
-            None => found.push(Reason::SourceAdded { name: to }),
+            Some(index) => reasons.push(Reason::IdentityChanged { from: old.remove(index), to }),
+            None => reasons.push(Reason::SourceAdded { name: to }),
         }
     }
-    found.extend(old.into_iter().map(|name| Reason::SourceRemoved { name }));
+    reasons.extend(old.into_iter().map(|name| Reason::SourceRemoved { name }));
 }
 
 /// Reports new, missing and changed sources; files of one name (of several folders) are compared in their order.
 fn sources(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
-    let mut left: Vec<&Value> = before.iter().filter(|source| !is_identity(source)).collect();
-    let mut found = Vec::new();
-    identities(before, now, &mut found);
+    let earlier = reasons.len();
+    identities(before, now, reasons);
+    let mut unmatched: Vec<&Value> = before.iter().filter(|source| !is_identity(source)).collect();
     for source in now.iter().filter(|source| !is_identity(source)) {
-        match left.iter().position(|old| old[0] == source[0]) {
-            Some(place) if left.remove(place) == source => {}
-            None if source[0] != "--limit" => found.push(Reason::SourceAdded { name: name(source) }),
-            _ => found.push(Reason::SourceChanged { name: name(source) }),
+        match unmatched.iter().position(|old| old[0] == source[0]) {
+            Some(index) if unmatched.remove(index) == source => {}
+            None if source[0] != "--limit" => reasons.push(Reason::SourceAdded { name: name(source) }),
+            _ => reasons.push(Reason::SourceChanged { name: name(source) }),
         }
     }
-    found.extend(left.into_iter().map(|old| match name(old) {
-        name if name == "--limit" => Reason::SourceChanged { name },
-        name => Reason::SourceRemoved { name },
-    }));
-    let reordered = before.iter().zip(now).find(|(old, new)| old != new).filter(|_| found.is_empty());
-    found.extend(reordered.map(|(_, new)| Reason::SourceChanged { name: name(new) }));
-    reasons.append(&mut found);
+    for old in unmatched {
+        let name = name(old);
+        // A run without `--limit` has no such source: the limit was left out.
+        let is_limit = name == "--limit";
+        reasons.push(if is_limit { Reason::SourceChanged { name } } else { Reason::SourceRemoved { name } });
+    }
+    // The same sources in another order give another key, too.
+    if reasons.len() == earlier
+        && let Some((_, new)) = before.iter().zip(now).find(|(old, new)| old != new)
+    {
+        reasons.push(Reason::SourceChanged { name: name(new) });
+    }
 }
 
 /// Reports new, missing and changed outputs.
 fn outputs(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
     let changed = now.iter().enumerate().filter(|(index, row)| before.get(*index) != Some(row)).map(|(_, row)| row);
-    let rows = changed.chain(before.iter().skip(now.len()));
-    reasons.extend(rows.map(|row| Reason::OutputChanged { port: name(row) }));
+    for row in changed.chain(before.iter().skip(now.len())) {
+        reasons.push(Reason::OutputChanged { port: name(row) });
+    }
 }
 
-fn inputs(before: &Value, now: &Value, reasons: &mut Vec<Reason>) {
-    let ports = |list: &Value| rows(list).iter().map(name).collect::<Vec<_>>();
-    let (old, new) = (ports(before), ports(now));
+fn inputs(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
+    let old: Vec<String> = before.iter().map(name).collect();
+    let new: Vec<String> = now.iter().map(name).collect();
     if old != new {
-        let changed = new.iter().find(|port| count(&new, port) != count(&old, port));
-        let port = changed.or_else(|| old.iter().find(|port| count(&new, port) != count(&old, port)));
-        reasons.push(Reason::InputsRebound { port: port.or(new.first()).cloned().unwrap_or_default() });
+        let rebound = new.iter().chain(&old).find(|port| count(&new, port) != count(&old, port));
+        // Every port is bound as often as before: only their order differs.
+        let port = rebound.or(new.first()).cloned().unwrap_or_default();
+        reasons.push(Reason::InputsRebound { port });
         return;
     }
-    for (old, new) in rows(before).iter().zip(rows(now)) {
+    for (old, new) in before.iter().zip(now) {
         let reason = Reason::InputChanged { port: name(new) };
+        // A port with several inputs is named once.
         if old != new && !reasons.contains(&reason) {
             reasons.push(reason);
         }

@@ -36,48 +36,54 @@ impl Filter<'_> {
             return None;
         }
         match value {
-            Value::Object(map) => Some(Value::Object(self.map(schema, map))),
+            Value::Object(fields) => {
+                let mut entering = Map::new();
+                for (key, field) in fields {
+                    let property = property(self.root, schema, key, 0).unwrap_or(&Value::Null);
+                    // A mark beside `$ref` applies to the use of a type, not to the type.
+                    if self.leaves_out(property) {
+                        continue;
+                    }
+                    if let Some(field) = self.value(property, field) {
+                        entering.insert(key.clone(), field);
+                    }
+                }
+                Some(Value::Object(entering))
+            }
             Value::Array(items) => {
-                let item_schema = schema.get("items").unwrap_or(&Value::Null);
+                let item_schema = &schema["items"];
                 Some(items.iter().filter_map(|item| self.value(item_schema, item)).collect())
             }
             _ => Some(value.clone()),
         }
-    }
-
-    fn map(&self, schema: &Value, map: &Map<String, Value>) -> Map<String, Value> {
-        let keep = |(key, value): (&String, &Value)| {
-            let property = property(self.root, schema, key, 0).unwrap_or(&Value::Null);
-            // A mark beside `$ref` applies to the use of a type, not to the type.
-            if self.leaves_out(property) {
-                return None;
-            }
-            self.value(property, value).map(|kept| (key.clone(), kept))
-        };
-        map.iter().filter_map(keep).collect()
     }
 }
 
 /// Returns the schema of a key, from whichever alternative of `schema` declares it.
 fn property<'a>(root: &'a Value, schema: &'a Value, key: &str, depth: usize) -> Option<&'a Value> {
     let schema = resolve(root, schema);
+    // Alternatives may contain themselves.
     if depth > 16 {
         return None;
     }
-    if let Some(found) = schema.get("properties").and_then(|properties| properties.get(key)) {
-        return Some(found);
+    if let Some(declared) = schema["properties"].get(key) {
+        return Some(declared);
     }
-    let alternatives =
-        ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|word| schema.get(word)?.as_array()).flatten();
-    alternatives.into_iter().find_map(|branch| property(root, branch, key, depth + 1)).or_else(|| {
-        let rest = schema.get("additionalProperties")?;
-        rest.is_object().then_some(rest)
-    })
+    for word in ["anyOf", "oneOf", "allOf"] {
+        for branch in schema[word].as_array().into_iter().flatten() {
+            if let Some(declared) = property(root, branch, key, depth + 1) {
+                return Some(declared);
+            }
+        }
+    }
+    let rest = schema.get("additionalProperties")?;
+    rest.is_object().then_some(rest)
 }
 
 fn resolve<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     for _ in 0..16 {
-        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { break };
+        let Some(reference) = schema["$ref"].as_str() else { break };
+        // A mark beside the reference counts: what it refers to lacks it.
         if schema.get(KEY).is_some() {
             break;
         }
@@ -85,10 +91,8 @@ fn resolve<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
         schema = target;
     }
     // `Option<T>` is `anyOf: [T, null]`.
-    match schema.get("anyOf").and_then(Value::as_array).map(Vec::as_slice) {
-        Some([one, null]) if null.get("type") == Some(&Value::from("null")) && schema.get(KEY).is_none() => {
-            resolve(root, one)
-        }
+    match schema["anyOf"].as_array().map(Vec::as_slice) {
+        Some([one, null]) if null["type"] == "null" && schema.get(KEY).is_none() => resolve(root, one),
         _ => schema,
     }
 }

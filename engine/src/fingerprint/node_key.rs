@@ -89,25 +89,22 @@ pub struct NodeIdentity<'a> {
 impl NodeIdentity<'_> {
     /// Returns the key and its preimage, a small named tree that `why` compares.
     pub fn key(&self) -> (NodeKey, Value) {
-        let preimage = self.preimage();
-        (NodeKey::of(&preimage), preimage)
-    }
-
-    fn preimage(&self) -> Value {
-        let input = |input: &InputIdentity| json!([input.port, input.artifact_type, input.digest.hex()]);
+        let inputs = self.inputs.iter().map(|input| json!([input.port, input.artifact_type, input.digest.hex()]));
+        let inputs: Vec<Value> = inputs.collect();
         let mut preimage = json!({
             "format": KEY_FORMAT,
             "operator": self.operator,
             "version": self.version,
             "params": self.params,
-            "inputs": self.inputs.iter().map(input).collect::<Vec<_>>(),
+            "inputs": inputs,
             "outputs": self.outputs.iter().map(|o| json!([o.port, o.kind])).collect::<Vec<_>>(),
             "sources": self.sources.iter().map(SourceIdentity::encoded).collect::<Vec<_>>(),
             "seed": self.seed,
         });
+        // Absent without services: nodes that have none keep the keys from before there were services.
         if !self.services.is_null() {
             preimage["services"] = self.services.clone();
         }
-        preimage
+        (NodeKey::of(&preimage), preimage)
     }
 }

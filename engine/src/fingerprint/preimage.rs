@@ -5,6 +5,11 @@ use serde_json::Value;
 use super::digest::Digest;
 use super::node_key::{InputIdentity, SourceIdentity};
 
+/// Returns a text of a preimage; empty if it is missing.
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
 /// The content of a preimage.
 #[derive(Clone, Debug)]
 pub struct Preimage {
@@ -27,21 +32,22 @@ pub struct Preimage {
 impl Preimage {
     /// Parses a stored preimage; missing parts are empty.
     pub fn read(value: &Value) -> Self {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let input = |row: &Value| {
-            let digest = row[2].as_str().and_then(Digest::parse)?;
-            Some(InputIdentity { port: text(&row[0]), artifact_type: text(&row[1]), digest })
-        };
-        let source = |row: &Value| {
+        let mut inputs = Vec::new();
+        for row in value["inputs"].as_array().into_iter().flatten() {
+            let Some(digest) = row[2].as_str().and_then(Digest::parse) else { continue };
+            inputs.push(InputIdentity { port: text(&row[0]), artifact_type: text(&row[1]), digest });
+        }
+        let mut sources = Vec::new();
+        for row in value["sources"].as_array().into_iter().flatten() {
             let place = row[2].as_u64().unwrap_or_default();
-            SourceIdentity { name: text(&row[0]), content: text(&row[1]), place }
-        };
+            sources.push(SourceIdentity { name: text(&row[0]), content: text(&row[1]), place });
+        }
         Self {
             operator: text(&value["operator"]),
             version: value["version"].as_u64().unwrap_or_default(),
             params: value["params"].clone(),
-            inputs: value["inputs"].as_array().into_iter().flatten().filter_map(input).collect(),
-            sources: value["sources"].as_array().into_iter().flatten().map(source).collect(),
+            inputs,
+            sources,
             seed: value["seed"].as_u64(),
             services: value["services"].clone(),
         }

@@ -49,9 +49,12 @@ impl RowKeys {
     /// Fails if a column is missing or cannot be encoded; the row is then not cached.
     pub fn identify(&mut self, row: &RecordBatch) -> Result<RowIdentity, String> {
         let schema = row.schema();
-        let index = |name: &String| schema.index_of(name).map_err(|_| format!("the row has no column `{name}`"));
-        let indices = self.columns.iter().map(index).collect::<Result<Vec<_>, _>>()?;
+        let mut indices = Vec::with_capacity(self.columns.len());
+        for name in &self.columns {
+            indices.push(schema.index_of(name).map_err(|_| format!("the row has no column `{name}`"))?);
+        }
         let read = row.project(&indices).map_err(|error| error.to_string())?;
+        // As JSON: the same values in another Arrow type give the same key.
         let content = hash_bytes(&encode(&as_json(&read)?));
         let seen = self.seen.entry(content.prefix()).or_default();
         let occurrence = *seen;
@@ -61,6 +64,7 @@ impl RowKeys {
 
     /// Returns the key of a row and a sample.
     pub fn key(&self, row: &RowIdentity, sample: u32) -> RowKey {
+        // Of fixed widths: pieces that follow each other cannot be read in two ways.
         let (sample, occurrence) = (sample.to_be_bytes(), row.occurrence.to_be_bytes());
         key_of(&[b"row/2", self.base.as_bytes(), &sample, &occurrence, row.content.as_bytes()])
     }
@@ -106,27 +110,32 @@ pub struct Beside<'a> {
 /// params define it. If its address names services of the node, they decide the answers, with what they read: a name
 /// alone does not identify weights that were made here. What a node only observes may use a service without naming it.
 pub fn calls_base(endpoint: &EndpointUse, beside: &Beside<'_>, is_observed: bool) -> Digest {
-    let told = format!("{} {}", endpoint.address, endpoint.identity);
+    let text = format!("{} {}", endpoint.address, endpoint.identity);
     let all: Vec<&String> = beside.services.as_object().into_iter().flat_map(Map::keys).collect();
-    let mut names: Vec<_> = all.iter().copied().filter(|name| services_in(&told).any(|found| found == *name)).collect();
+    let mut names = all.clone();
+    names.retain(|name| services_in(&text).any(|named| named == *name));
     if names.is_empty() && is_observed {
         names = all;
     }
     if names.is_empty() {
         return key_of(&[b"calls/2", &encode(&endpoint.identity)]).0;
     }
-    let of_them = |port: &str| service_of(port).is_some_and(|service| names.iter().any(|name| *name == service));
-    let read = beside.inputs.iter().filter(|input| of_them(&input.port));
-    let read: Vec<Value> = read.map(|input| json!([input.port, input.digest.hex()])).collect();
-    let services: Map<String, Value> =
-        names.iter().map(|name| ((*name).clone(), beside.services[name.as_str()].clone())).collect();
+    let mut inputs = Vec::new();
+    for input in beside.inputs {
+        if service_of(&input.port).is_some_and(|service| names.iter().any(|name| *name == service)) {
+            inputs.push(json!([input.port, input.digest.hex()]));
+        }
+    }
+    // `--limit` decides which rows are sent, not what is answered.
     let sources = beside.sources.iter().filter(|source| source.name != "--limit");
     let sources: Vec<Value> = sources.map(|source| json!([source.name, source.content])).collect();
+    let services = names.into_iter().map(|name| (name.clone(), beside.services[name.as_str()].clone()));
+    let services: Map<String, Value> = services.collect();
     let identity = json!({
         "endpoint": endpoint.identity,
         "address": endpoint.address,
         "services": services,
-        "inputs": read,
+        "inputs": inputs,
         "sources": sources,
     });
     key_of(&[b"calls/2", &encode(&identity)]).0

@@ -48,10 +48,12 @@ impl SeenSource {
 
     /// Returns the folders whose lists enter the key: those of a folder, and the working directory, of which `*` takes
     /// all that is visible.
-    fn listed(&self) -> impl Iterator<Item = &Path> {
-        let is_here = matches!(self.written.as_str(), "*" | "./*");
-        let matched = self.files.iter().filter(move |_| is_here).filter_map(|file| file.path.parent());
-        self.folders.iter().map(|(folder, _)| folder.as_path()).chain(matched)
+    fn listed(&self) -> Vec<&Path> {
+        let mut folders: Vec<&Path> = self.folders.iter().map(|(folder, _)| folder.as_path()).collect();
+        if matches!(self.written.as_str(), "*" | "./*") {
+            folders.extend(self.files.iter().filter_map(|file| file.path.parent()));
+        }
+        folders
     }
 
     /// Returns the name of something that differs now, if any.
@@ -59,21 +61,25 @@ impl SeenSource {
         if source.written() != self.written {
             return Some(self.written.clone());
         }
+        // What had no files is a URL or an identity. Only an optional file may have appeared since.
         if self.files.is_empty() && self.folders.is_empty() && !matches!(source, Source::Optional(_)) {
             return None;
         }
+        // What cannot be listed any more has changed.
         let Ok(now) = files_of(source, directory, &|| false) else { return Some(self.written.clone()) };
-        let same = |(name, path): (&(String, PathBuf), &SeenFile)| name.1 == path.path;
-        if now.files.len() != self.files.len()
-            || now.notes != self.notes
-            || !now.files.iter().zip(&self.files).all(same)
-        {
+        let is_same_list = now.files.len() == self.files.len()
+            && now.notes == self.notes
+            && now.files.iter().zip(&self.files).all(|(now, seen)| now.1 == seen.path);
+        if !is_same_list {
             return Some(self.written.clone());
         }
-        let changed = |path: &Path, stat: &FileStat| FileStat::of(path).ok().as_ref() != Some(stat);
-        let folder = self.folders.iter().find(|(path, stat)| changed(path, stat)).map(|(path, _)| path);
-        let file = self.files.iter().find(|file| changed(&file.path, &file.stat)).map(|file| &file.path);
-        file.or(folder).map(|path| path.display().to_string())
+        let files = self.files.iter().map(|file| (&file.path, &file.stat));
+        for (path, stat) in files.chain(self.folders.iter().map(|(path, stat)| (path, stat))) {
+            if FileStat::of(path).ok().as_ref() != Some(stat) {
+                return Some(path.display().to_string());
+            }
+        }
+        None
     }
 }
 
@@ -124,6 +130,7 @@ impl SeenSources {
 
     /// Returns a change since then; `sources` are those that the operator names now.
     pub fn differs(&self, sources: &[Source]) -> Option<String> {
+        // A program or a pattern may name other files than when the key was computed.
         if sources != self.sources {
             let new = sources.iter().find(|source| !self.sources.contains(source));
             let gone = self.sources.iter().find(|source| !sources.contains(source));
@@ -134,16 +141,20 @@ impl SeenSources {
 
     /// Returns a change at the end of a run. Files too recent for their time stamps to be reliable are read again.
     pub fn changed_at_end(&self, sources: &[Source]) -> Option<String> {
-        self.differs(sources).or_else(|| {
-            let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            let files = self.seen.iter().flat_map(|source| &source.files);
-            let mut young = files.filter(|file| file.young && !read.contains(&file.path));
-            let differs = |file: &&SeenFile| {
-                let now = File::open(&file.path).and_then(hash_reader).ok();
-                file.digest.is_some() && now != file.digest
-            };
-            young.find(differs).map(|file| file.path.display().to_string())
-        })
+        if let Some(change) = self.differs(sources) {
+            return Some(change);
+        }
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        for file in self.seen.iter().flat_map(|source| &source.files) {
+            // The operator read these bytes: it need not be done twice.
+            if !file.young || file.digest.is_none() || read.contains(&file.path) {
+                continue;
+            }
+            if File::open(&file.path).and_then(hash_reader).ok() != file.digest {
+                return Some(file.path.display().to_string());
+            }
+        }
+        None
     }
 
     /// Checks the digest of a file that was read completely against the key's digest.
@@ -154,8 +165,15 @@ impl SeenSources {
         }
         let shown = path.display().to_string();
         let message = format!("{shown} changed while it was read");
+        // The file may be as before when the run ends: the change is remembered.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(shown);
         Err(std::io::Error::other(message))
+    }
+
+    /// Returns the paths of all files and listed folders, as the key wrote them.
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let files = self.seen.iter().flat_map(|source| &source.files).map(|file| file.path.as_path());
+        files.chain(self.seen.iter().flat_map(SeenSource::listed))
     }
 }
 
@@ -166,15 +184,16 @@ impl SourceFiles for SeenSources {
     }
 
     fn covers(&self, path: &Path) -> Option<bool> {
-        let of = |real: fn(&Path) -> Option<PathBuf>| {
-            let files = self.seen.iter().flat_map(|source| &source.files).map(|file| &file.path);
-            let folders = self.seen.iter().flat_map(SeenSource::listed);
-            files.map(PathBuf::as_path).chain(folders).filter_map(real).collect::<BTreeSet<_>>()
-        };
-        let written = self.covered.get_or_init(|| of(|path| Some(path.to_owned())));
+        let written = self.covered.get_or_init(|| self.paths().map(Path::to_owned).collect());
         let real_directory = self.real_directory.get_or_init(|| self.directory.canonicalize().unwrap_or_default());
-        let below = path.strip_prefix(real_directory).ok().filter(|_| !real_directory.as_os_str().is_empty());
-        if written.contains(path) || below.is_some_and(|below| written.contains(&self.directory.join(below))) {
+        let mut is_covered = written.contains(path);
+        // A path of the system may begin with the working directory without links, where the key has it as given.
+        if !real_directory.as_os_str().is_empty()
+            && let Ok(below) = path.strip_prefix(real_directory)
+        {
+            is_covered |= written.contains(&self.directory.join(below));
+        }
+        if is_covered {
             return Some(true);
         }
         // The key has what lies behind a link, but not where the link leads, unless a folder in the key has the link.
@@ -185,8 +204,9 @@ impl SourceFiles for SeenSources {
             }
         }
         // Otherwise the key may have named the file through a link.
-        let real = || self.real.get_or_init(|| of(|path| path.canonicalize().ok()));
-        Some(path.canonicalize().is_ok_and(|path| real().contains(&path)))
+        let Ok(path) = path.canonicalize() else { return Some(false) };
+        let real = self.real.get_or_init(|| self.paths().filter_map(|path| path.canonicalize().ok()).collect());
+        Some(real.contains(&path))
     }
 
     fn watched(self: Arc<Self>, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {

@@ -132,15 +132,19 @@ impl SourceDigests {
 
     fn files(&self, source: &Source, written: String, directory: &Path) -> Identified<SeenSource> {
         let listing = files_of(source, directory, &*self.stopped)?;
-        let folders = listing.folders.into_iter().map(|folder| {
+        let (mut files, mut folders, mut identities) = (Vec::new(), Vec::new(), Vec::new());
+        for folder in listing.folders {
             let stat = FileStat::of(&folder).map_err(|error| unreadable(&written, &error))?;
-            Ok((folder, stat))
-        });
-        let folders = folders.collect::<Result<Vec<_>, _>>()?;
-        let files = listing.files.into_iter().map(|(name, path)| self.seen(name, path, &written));
-        let files = files.collect::<Result<Vec<_>, _>>()?;
-        let notes = listing.notes.iter().map(|(name, what)| identity(name, what));
-        let identities = files.iter().map(|file| identity(&file.name, &content(file))).chain(notes).collect();
+            folders.push((folder, stat));
+        }
+        for (name, path) in listing.files {
+            let file = self.seen(name, path, &written)?;
+            identities.push(identity(&file.name, &content(&file)));
+            files.push(file);
+        }
+        for (name, what) in &listing.notes {
+            identities.push(identity(name, what));
+        }
         Ok((identities, SeenSource { written, files, folders, notes: listing.notes }))
     }
 
@@ -158,6 +162,7 @@ impl SourceDigests {
     }
 
     fn version(&self, path: &Path) -> Option<String> {
+        // Not locked while a program runs: two threads may ask the same one twice.
         if let Some(known) = locked(&self.versions).get(path) {
             return known.clone();
         }
@@ -174,12 +179,15 @@ impl SourceDigests {
     /// Returns the metadata and digest of a file that did not change while it was read, and whether it is so recent
     /// that it may change unnoticed.
     fn digest(&self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
+        // Without the lock: most files did not change since the last run.
         if let Some((seen, digest)) = self.remembered(file)? {
             return Ok((seen, digest, false));
         }
+        // The map is locked for the look-up only: hashing one file does not delay another.
         let turn = Arc::clone(locked(&self.hashing).entry(file.to_owned()).or_default());
         let alone = locked(&turn);
         let hashed = self.hashed(file);
+        // Whoever waits for this lock finds the digest remembered.
         drop(alone);
         locked(&self.hashing).remove(file);
         hashed
@@ -194,12 +202,15 @@ impl SourceDigests {
             let seen = settled(file)?;
             let opened = open_regular(file)?;
             let digest = hash_reader(Stoppable { bytes: opened, stopped: &*self.stopped })?;
+            // It changed while it was read: the digest is of no version of the file.
             if FileStat::of(file)? != seen {
                 continue;
             }
             let young = seen.age().is_none_or(|age| age <= RACY);
+            // A recent file may change again under the same time stamp.
             if !young && self.lasts(&seen) {
                 locked(&self.known).insert(file.to_owned(), StatRecord::new(seen, digest));
+                // A run that learned nothing does not write the file of digests.
                 self.changed.store(true, Ordering::Relaxed);
             }
             return Ok((seen, digest, young));
@@ -210,8 +221,10 @@ impl SourceDigests {
     /// Returns the metadata and digest of a file that did not change since it was hashed.
     fn remembered(&self, file: &Path) -> std::io::Result<Option<(FileStat, Digest)>> {
         let seen = settled(file)?;
-        let known = locked(&self.known).get(file).filter(|known| known.stat() == seen).map(|known| known.digest);
-        Ok(known.filter(|_| self.lasts(&seen)).map(|digest| (seen, digest)))
+        match locked(&self.known).get(file) {
+            Some(known) if known.stat() == seen && self.lasts(&seen) => Ok(Some((seen, known.digest))),
+            _ => Ok(None),
+        }
     }
 
     /// Returns whether a digest of a file on that device may be remembered.
@@ -256,12 +269,15 @@ fn numbers(device: u64) -> String {
 /// `/proc/self/mountinfo`, the third field is the device, and the third field after ` - ` has the file system's own
 /// options.
 fn read_only_devices(mounts: &str) -> BTreeSet<String> {
-    let device = |line: &str| {
-        let (mount, system) = line.split_once(" - ")?;
-        let options = system.split_whitespace().nth(2)?;
-        options.split(',').any(|option| option == "ro").then(|| mount.split_whitespace().nth(2).map(str::to_owned))?
-    };
-    mounts.lines().filter_map(device).collect()
+    let mut devices = BTreeSet::new();
+    for line in mounts.lines() {
+        let Some((mount, system)) = line.split_once(" - ") else { continue };
+        let options = system.split_whitespace().nth(2).unwrap_or_default();
+        if options.split(',').any(|option| option == "ro") {
+            devices.extend(mount.split_whitespace().nth(2).map(str::to_owned));
+        }
+    }
+    devices
 }
 
 fn unreadable(written: &str, error: &std::io::Error) -> SourceProblem {

@@ -7,10 +7,9 @@ use futures::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::{Context, Retry};
-use crate::endpoint::Turn;
-use crate::endpoint::{Begun, EndpointSession, KeptCall, OpenCall};
-use crate::endpoint::{CallFailure, FailureKind, RowFailure};
-use crate::endpoint::{Prices, Refusal, Usage};
+use crate::endpoint::{
+    Begun, CallFailure, EndpointSession, FailureKind, KeptCall, OpenCall, Prices, Refusal, RowFailure, Turn, Usage,
+};
 
 /// Interval between checks whether the run is stopping.
 const STEP: Duration = Duration::from_millis(200);
@@ -97,9 +96,10 @@ impl Context {
     /// # Errors
     /// Fails if attempts run out, the budget is used up, or the run stops.
     pub async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, RowFailure> {
+        // Without a store (tests of operators), nothing is remembered.
         let Some(journal) = &self.session().journal else { return self.ask(call, None).await };
-        let accept = |kept: &KeptCall| call.read(&kept.response).is_ok();
-        match self.patiently(journal.begin(call.request(), &accept)).await? {
+        // An answer of an earlier version that this one cannot parse is asked for again.
+        match self.patiently(journal.begin(call.request(), &|kept| call.read(&kept.response).is_ok())).await? {
             Begun::Known(kept) => call
                 .read(&kept.response)
                 .map_err(|_| RowFailure::new(FailureKind::Data, "a cached answer cannot be parsed")),
@@ -136,6 +136,7 @@ impl Context {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            // Neither answered nor failed: the next run makes the call.
             if failure.kind.is_postponed() {
                 return Err(failure.of_row(calls(call, number)));
             }
@@ -151,24 +152,21 @@ impl Context {
             }
             number += 1;
             let wait = retry.wait(number, failure.retry_after);
-            if failure.kind == FailureKind::RateLimited || failure.retry_after.is_some() {
-                self.pause_endpoint(wait);
+            // The server means all its callers: the calls of other rows wait, too.
+            if (failure.kind == FailureKind::RateLimited || failure.retry_after.is_some())
+                && let Some(limiter) = &self.session().limiter
+            {
+                limiter.pause(wait);
             }
-            self.report_retry(&failure, number, wait);
+            attempts.retried(&failure);
+            let (most, node, message) = (retry.max_attempts, &self.session().caller, &failure.message);
+            tracing::info!("`{node}`: attempt {number} of {most} in {:.1} s: {message}", wait.as_secs_f64());
+            self.progress().retried(&Retry { attempt: number, of: most, wait, reason: failure.label(), message });
             // Up to 25 % longer, so that rows rejected together do not retry together.
             if !self.pause(wait.mul_f64(1.0 + 0.25 * rand::random::<f64>())).await {
                 return Err(RowFailure { kind: FailureKind::Cancelled, ..failure.of_row(calls(call, number - 1)) });
             }
         }
-    }
-
-    /// Counts and reports that attempt `number` follows a failure.
-    fn report_retry(&self, failure: &CallFailure, number: u32, wait: Duration) {
-        let (most, node) = (self.retry().max_attempts, &self.session().caller);
-        self.session().attempts.retried(failure);
-        let reason = failure.label();
-        tracing::info!("`{node}`: attempt {number} of {most} in {:.1} s: {}", wait.as_secs_f64(), failure.message);
-        self.progress().retried(&Retry { attempt: number, of: most, wait, reason, message: &failure.message });
     }
 
     /// Makes one attempt when its turn has come; it is counted whatever its outcome.
@@ -186,6 +184,7 @@ impl Context {
             }
         };
         let outcome = call.send(&attempt).await;
+        // What a failed attempt used is paid for as well.
         let used = outcome.as_ref().map_or(calls(call, 1), |(_, usage)| *usage);
         attempt.pay(&used.at(call.prices()));
         let (response, usage) = match outcome {
@@ -226,10 +225,12 @@ impl Context {
                 }
             });
         }
+        // From here on, dropping the attempt gives its slot back and ends its call.
         let attempt = Attempt { number, session: session.clone(), call, _slot: slot };
         if let Some(permit) = &session.permit {
             permit.check().await?;
         }
+        // The budget comes last: what is taken from it is not given back.
         session.budget.take_call().map_err(refused)?;
         session.node.take_call().map_err(refused)?;
         Ok(attempt)
@@ -239,19 +240,14 @@ impl Context {
         self.session().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why.message)))
     }
 
-    /// Pauses all calls to this node's endpoint for `wait`.
-    fn pause_endpoint(&self, wait: Duration) {
-        if let Some(limiter) = &self.session().limiter {
-            limiter.pause(wait);
-        }
-    }
-
     /// Waits; returns `false` if the run was stopped meanwhile. While the run is draining, it waits at most
     /// [`PATIENCE`].
     pub async fn pause(&self, wait: Duration) -> bool {
         let mut left = wait;
-        let stops = |left: Duration| self.is_cancelled() || (self.is_draining() && left > PATIENCE);
-        while !left.is_zero() && !stops(left) {
+        while !left.is_zero() {
+            if self.is_cancelled() || (self.is_draining() && left > PATIENCE) {
+                break;
+            }
             let step = left.min(STEP);
             tokio::time::sleep(step).await;
             left -= step;

@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::params::Secret;
 use super::repeatability::{Computed, Repeatability};
 use super::sources::SourceFiles;
-use crate::endpoint::EndpointSession;
-use crate::endpoint::Redactor;
+use crate::endpoint::{EndpointSession, Redactor};
 use crate::error::OperatorError;
 
 /// Number and timing of retries of an external call.
@@ -44,6 +43,7 @@ impl RetryPolicy {
     /// Returns the wait before attempt `next` (2, 3, …): at least the wait requested by the server, at most
     /// `max_backoff`.
     pub fn wait(&self, next: u32, retry_after: Option<Duration>) -> Duration {
+        // Beyond that, the wait is `max_backoff` anyway, and the shift must not overflow.
         let doublings = next.saturating_sub(2).min(20);
         let own = self.backoff.saturating_mul(1 << doublings);
         own.max(retry_after.unwrap_or_default()).min(self.max_backoff)
@@ -250,6 +250,7 @@ impl Context {
     /// Lowers the repeatability of the result to `computed`, if that is weaker.
     pub fn computed_on(&self, computed: Computed) {
         let mut known = self.2.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only ever weaker: threads of a kernel report in any order.
         *known = known.clone().and(computed);
     }
 
@@ -327,11 +328,14 @@ impl Context {
     /// # Errors
     /// Fails if the secret is not set.
     pub fn secret(&self, secret: &Secret) -> Result<String, OperatorError> {
-        let name = secret.name().ok_or_else(|| OperatorError::pipeline("a secret must be written `${secret:NAME}`"))?;
-        let value = (self.0.secrets)(name).ok_or_else(|| {
-            OperatorError::machine(format!("the secret `{name}` is not set"))
-                .with_help(format!("set the environment variable {name}"))
-        })?;
+        let Some(name) = secret.name() else {
+            return Err(OperatorError::pipeline("a secret must be written `${secret:NAME}`"));
+        };
+        let Some(value) = (self.0.secrets)(name) else {
+            let error = OperatorError::machine(format!("the secret `{name}` is not set"));
+            return Err(error.with_help(format!("set the environment variable {name}")));
+        };
+        // Before anyone can send it: a server may repeat it in its answer.
         self.redactor().learn(name, &value);
         Ok(value)
     }
@@ -371,6 +375,7 @@ impl Context {
 
     fn on_its_device<'a>(&self, content: &'a [u8]) -> Cow<'a, [u8]> {
         match self.computed() {
+            // What one device computed may differ in bytes from what another one does.
             Computed { repeats: Repeatability::Device, on } => [on.as_bytes(), b"\0", content].concat().into(),
             _ => content.into(),
         }

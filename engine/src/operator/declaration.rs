@@ -11,7 +11,7 @@ use super::deliver::Deliver;
 use super::goal::Goal;
 use super::kernel::{QueryKernel, RowShape};
 use super::params::ParamIssue;
-use super::port::{OutputPort, OutputType, PortType, Ports};
+use super::port::{OutputType, PortType, Ports};
 use super::recheck::Recheck;
 use super::repeatability::{Effect, Repeatability};
 use super::rows::Inputs;
@@ -155,12 +155,16 @@ impl Declaration {
     pub fn gives_plain_columns(self) -> Self {
         let outputs = self.ports.outputs.clone();
         self.gives(move |inputs| {
-            let given = |port: &OutputPort| match &port.output {
-                OutputType::Fixed(PortType::Rows(RecordKind::Table) | PortType::Tree(_)) => None,
-                OutputType::Fixed(PortType::Rows(kind)) => Some((port.name.clone(), kind.schema())),
-                OutputType::SameAs(input) => Some((port.name.clone(), Arc::clone(inputs.get(input)?))),
-            };
-            outputs.iter().filter_map(given).collect()
+            let mut known = Tables::new();
+            for port in &outputs {
+                let schema = match &port.output {
+                    OutputType::Fixed(PortType::Rows(RecordKind::Table) | PortType::Tree(_)) => None,
+                    OutputType::Fixed(PortType::Rows(kind)) => Some(kind.schema()),
+                    OutputType::SameAs(input) => inputs.get(input).cloned(),
+                };
+                known.extend(schema.map(|schema| (port.name.clone(), schema)));
+            }
+            known
         })
     }
 
@@ -303,13 +307,10 @@ impl Declaration {
     /// exist. Called again, it adds to the files and URLs.
     #[must_use]
     pub fn reads(self, list: impl Fn(&Path) -> Vec<Source> + Send + Sync + 'static) -> Self {
-        let earlier = self.sources;
-        let all = move |directory: &Path| {
-            let mut sources = earlier.as_ref().map(|earlier| earlier(directory)).unwrap_or_default();
-            sources.extend(list(directory));
-            sources
-        };
-        Self { sources: Some(Box::new(all)), ..self }
+        let Some(earlier) = self.sources else { return Self { sources: Some(Box::new(list)), ..self } };
+        // The order is that of the calls: the key has the position of each source.
+        let sources: SourceList = Box::new(move |directory| [earlier(directory), list(directory)].concat());
+        Self { sources: Some(sources), ..self }
     }
 
     /// Downloads [`Source::Fetched`] files and resolves [`Source::Awaited`]. A run calls it before it computes the
@@ -317,12 +318,9 @@ impl Declaration {
     /// to what is fetched.
     #[must_use]
     pub fn fetches(self, fetch: impl Fn(&Context) -> Result<(), OperatorError> + Send + Sync + 'static) -> Self {
-        let earlier = self.fetch;
-        let all = move |context: &Context| {
-            earlier.as_ref().map_or(Ok(()), |earlier| earlier(context))?;
-            fetch(context)
-        };
-        Self { fetch: Some(Box::new(all)), ..self }
+        let Some(earlier) = self.fetch else { return Self { fetch: Some(Box::new(fetch)), ..self } };
+        let all: Fetch = Box::new(move |context| earlier(context).and_then(|()| fetch(context)));
+        Self { fetch: Some(all), ..self }
     }
 
     /// Delivers finished outputs to their destinations.
@@ -356,10 +354,11 @@ impl Declaration {
         &self,
         variants: impl Fn(&str) -> Vec<Option<&'v str>>,
     ) -> Vec<(&'static str, ParamIssue)> {
-        let found = |(port, check): &(&'static str, VariantCheck)| {
-            check(&variants(port)).into_iter().map(|issue| (*port, issue)).collect::<Vec<_>>()
-        };
-        self.check_variants.iter().flat_map(found).collect()
+        let mut issues = Vec::new();
+        for (port, check) in &self.check_variants {
+            issues.extend(check(&variants(port)).into_iter().map(|issue| (*port, issue)));
+        }
+        issues
     }
 
     /// Lists the external files and URLs whose content is part of the key, as they are now.

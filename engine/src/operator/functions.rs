@@ -27,18 +27,18 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 /// # Errors
 /// If the columns cannot be selected.
 pub(crate) fn storable(frame: DataFrame) -> Result<DataFrame> {
-    let is_union = |field: &Field| matches!(field.data_type(), DataType::Union(..));
-    if !frame.schema().fields().iter().any(|field| is_union(field)) {
-        return Ok(frame);
+    let (mut columns, mut has_union) = (Vec::new(), false);
+    for (table, field) in frame.schema().iter() {
+        let column = datafusion::common::Column::new(table.cloned(), field.name());
+        let mut column = datafusion::logical_expr::Expr::Column(column);
+        if matches!(field.data_type(), DataType::Union(..)) {
+            has_union = true;
+            column = cast(json_union_to_text(column), DataType::Utf8).alias(field.name());
+        }
+        columns.push(column);
     }
-    let columns: Vec<_> = frame.schema().iter().map(|(table, field)| (table.cloned(), Arc::clone(field))).collect();
-    let select = columns.into_iter().map(|(table, field)| {
-        let name = field.name().clone();
-        let column = datafusion::common::Column::new(table, name.clone());
-        let column = datafusion::logical_expr::Expr::Column(column);
-        if is_union(&field) { cast(json_union_to_text(column), DataType::Utf8).alias(name) } else { column }
-    });
-    frame.select(select.collect::<Vec<_>>())
+    // Most queries have no such values: their plan stays as it is.
+    if has_union { frame.select(columns) } else { Ok(frame) }
 }
 
 /// `to_json(value)`: a value of any type as JSON text; null stays null.

@@ -12,8 +12,7 @@ use searchmill_schemas::{Record, Reject, SchemaError, to_batch};
 use super::context::Context;
 use super::goal::Goal;
 use super::rows::{Inputs, Outputs};
-use crate::endpoint::RowFailure;
-use crate::endpoint::Usage;
+use crate::endpoint::{RowFailure, Usage};
 use crate::error::OperatorError;
 
 /// An opened operator. The kind of kernel says what may run concurrently.

@@ -35,6 +35,7 @@ impl FileStat {
     /// Returns the time since the last change; `None` if it lies in the future (another machine's clock).
     pub(crate) fn age(self) -> Option<Duration> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        // A program can set the first one back, not the second.
         let changed = self.mtime_ns.max(u128::try_from(self.ctime_ns).unwrap_or_default());
         now.checked_sub(changed).map(|age| Duration::from_nanos(u64::try_from(age).unwrap_or(u64::MAX)))
     }
@@ -120,25 +121,25 @@ pub(crate) fn files_of(
     directory: &Path,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Listing, SourceProblem> {
-    let one = |name: String, path: PathBuf| Listing { files: vec![(name, path)], ..Listing::default() };
-    match source {
-        Source::Path(path) => list(path, Wanted::All, directory, stopped),
-        Source::Argument(path) => list(path, Wanted::Seen, directory, stopped),
-        Source::Data { path, endings } => list(path, Wanted::Visible(endings), directory, stopped),
-        Source::Named { path, endings } => list(path, Wanted::Named(endings), directory, stopped),
-        Source::Optional(path) => match list(path, Wanted::All, directory, stopped) {
-            Err(SourceProblem::NotFound(_)) => Ok(Listing::default()),
-            found => found,
-        },
-        Source::Fetched { path, .. } if path.is_file() => Ok(one(file_name(path), path.clone())),
+    let (name, path) = match source {
+        Source::Path(path) => return list(path, Wanted::All, directory, stopped),
+        Source::Argument(path) => return list(path, Wanted::Seen, directory, stopped),
+        Source::Data { path, endings } => return list(path, Wanted::Visible(endings), directory, stopped),
+        Source::Named { path, endings } => return list(path, Wanted::Named(endings), directory, stopped),
+        Source::Optional(path) => {
+            return match list(path, Wanted::All, directory, stopped) {
+                Err(SourceProblem::NotFound(_)) => Ok(Listing::default()),
+                found => found,
+            };
+        }
+        Source::Fetched { path, .. } if path.is_file() => (file_name(path), path),
         Source::Fetched { address, .. } | Source::Awaited { address } => {
-            Err(SourceProblem::NotFetched(address.clone()))
+            return Err(SourceProblem::NotFetched(address.clone()));
         }
-        Source::Program(path) | Source::Executable(path) => {
-            Ok(one(format!("program {}", file_name(path)), path.clone()))
-        }
-        Source::Identity(_) => Ok(Listing::default()),
-    }
+        Source::Program(path) | Source::Executable(path) => (format!("program {}", file_name(path)), path),
+        Source::Identity(_) => return Ok(Listing::default()),
+    };
+    Ok(Listing { files: vec![(name, path.clone())], ..Listing::default() })
 }
 
 /// Lists the files that a path, pattern or folder names; relative paths start at `directory`. Ends early once `stopped`
@@ -151,13 +152,11 @@ pub(crate) fn list(
 ) -> Result<Listing, SourceProblem> {
     let plain = written.strip_prefix("file://").unwrap_or(written);
     let path = directory.join(plain);
-    let unreadable =
-        |error: &std::io::Error| SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() };
     match std::fs::metadata(&path) {
         Ok(found) if found.is_dir() => {
             Walk::new(&path, wanted, directory, stopped).all().map_err(|error| match error.kind() {
                 std::io::ErrorKind::TimedOut => SourceProblem::Stopped,
-                _ => unreadable(&error),
+                _ => unreadable(written, &error),
             })
         }
         Ok(found) if found.is_file() => {
@@ -167,35 +166,35 @@ pub(crate) fn list(
         Ok(_) => Err(SourceProblem::NotAFile(written.to_owned())),
         Err(_) if plain.contains(['*', '?', '[']) => matching(written, plain, wanted, directory),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(SourceProblem::NotFound(written.to_owned())),
-        Err(error) => Err(unreadable(&error)),
+        Err(error) => Err(unreadable(written, &error)),
     }
+}
+
+fn unreadable(path: &str, error: &std::io::Error) -> SourceProblem {
+    SourceProblem::Unreadable { path: path.to_owned(), reason: error.to_string() }
 }
 
 /// Returns the files that a pattern matches, in path order. As in shells, only a literal dot matches a leading dot.
 fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Result<Listing, SourceProblem> {
-    let not_found = || SourceProblem::NotFound(written.to_owned());
     let pattern = if Path::new(plain).is_absolute() {
         plain.to_owned()
     } else {
-        let folder = glob::Pattern::escape(directory.to_str().ok_or_else(not_found)?);
-        format!("{}/{plain}", folder.trim_end_matches('/'))
+        let Some(folder) = directory.to_str() else { return Err(SourceProblem::NotFound(written.to_owned())) };
+        // Marks in the folder's own name are no wildcards.
+        format!("{}/{plain}", glob::Pattern::escape(folder).trim_end_matches('/'))
     };
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let found = glob::glob_with(&pattern, options).map_err(|error| SourceProblem::Unreadable {
         path: written.to_owned(),
         reason: format!("it is not a pattern: {}", error.msg),
     })?;
-    // A file that cannot be read, such as a link to nothing, is an error: the rest is not what the pattern names.
-    let unreadable = |path: &Path, error: &std::io::Error| SourceProblem::Unreadable {
-        path: path.display().to_string(),
-        reason: error.to_string(),
-    };
     // Who lists the working directory sees its folders, too.
     let is_here = matches!(plain, "*" | "./*") && matches!(wanted, Wanted::Seen);
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for file in found {
-        let file = file.map_err(|error| unreadable(error.path(), error.error()))?;
-        let metadata = std::fs::metadata(&file).map_err(|error| unreadable(&file, &error))?;
+        // A file that cannot be read, such as a link to nothing, is an error: the rest is not what the pattern names.
+        let file = file.map_err(|error| unreadable(&error.path().display().to_string(), error.error()))?;
+        let metadata = std::fs::metadata(&file).map_err(|error| unreadable(&file.display().to_string(), &error))?;
         if metadata.is_file() {
             files.push(file);
         } else if is_here && metadata.is_dir() {
@@ -204,7 +203,7 @@ fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Res
     }
     files.sort();
     if files.is_empty() {
-        return Err(not_found());
+        return Err(SourceProblem::NotFound(written.to_owned()));
     }
     let folder = match wanted {
         Wanted::Named(_) => directory.join(pattern_folder(plain)),
@@ -293,15 +292,21 @@ impl<'a> Walk<'a> {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
         let (name, known) = (self.name(&folder), device_and_inode(&std::fs::metadata(&folder)?));
+        // A link may lead to a folder above it; (0, 0) is unknown, on systems without inodes.
         if let Some(first) = self.seen.get(&known).filter(|_| known != (0, 0)) {
             self.listing.notes.push((name, format!("the folder `{first}` again")));
             return Ok(Vec::new());
         }
-        if is_store(&folder) {
+        // A searchmill store changes during a run.
+        let is_store = folder.join("format").is_file() && folder.join("results").is_dir();
+        if is_store && folder.join("artifacts").is_dir() {
             return Ok(Vec::new());
         }
-        let mut entries =
-            std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(&folder)? {
+            entries.push(entry?.path());
+        }
+        // File systems list a folder in any order.
         entries.sort();
         if entries.is_empty() && matches!(self.wanted, Wanted::Seen) {
             self.listing.notes.push((name.clone(), "an empty folder".to_owned()));
@@ -312,7 +317,8 @@ impl<'a> Walk<'a> {
         for path in entries {
             let own = file_name(&path);
             match std::fs::metadata(&path) {
-                Ok(found) if found.is_dir() => folders.extend(Some(path).filter(|_| self.wanted.folder(&own))),
+                Ok(found) if found.is_dir() && self.wanted.folder(&own) => folders.push(path),
+                Ok(found) if found.is_dir() => {}
                 Ok(found) if found.is_file() && self.wanted.file(&own) => {
                     self.listing.files.push((self.name(&path), path));
                 }
@@ -325,11 +331,6 @@ impl<'a> Walk<'a> {
         folders.reverse();
         Ok(folders)
     }
-}
-
-/// Whether the folder is a searchmill store: it changes during a run.
-fn is_store(folder: &Path) -> bool {
-    folder.join("format").is_file() && folder.join("results").is_dir() && folder.join("artifacts").is_dir()
 }
 
 #[cfg(test)]

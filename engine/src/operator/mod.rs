@@ -90,8 +90,10 @@ pub use kernel::{
     RowShape,
 };
 pub use listing::{FileStat, pattern_folder, where_links_lead};
+pub(crate) use nesting::word_at;
 pub use nesting::{SHORTER, check_nesting, stack_size};
 pub use observe::Observed;
+pub(crate) use params::texts;
 pub use params::{ParamIssue, Params, Secret, read_params};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub use recheck::{Recheck, Rechecked, RowDifference};

@@ -40,6 +40,7 @@ pub fn check_nesting(text: &str) -> Result<(), (String, Option<Word>)> {
     let Ok(tokens) = Tokenizer::new(&GenericDialect {}, text).tokenize_with_location() else { return Ok(()) };
     let (mut levels, mut deepest) = (vec![Level::default()], 0);
     for token in tokens {
+        // A text may close more parentheses than it opens: the parser reports it.
         let is_inside = levels.len() > 1;
         let Some(level) = levels.last_mut() else { break };
         match token.token {
@@ -159,7 +160,7 @@ fn is_operator(token: &Token) -> bool {
 }
 
 /// Returns the word at a line and column, counted from 1.
-fn word_at(text: &str, line: usize, column: usize) -> Option<Word> {
+pub(crate) fn word_at(text: &str, line: usize, column: usize) -> Option<Word> {
     let start: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
     let (offset, _) = text.get(start..)?.char_indices().nth(column.checked_sub(1)?)?;
     Word::at(text, start + offset)

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::calls::Call;
 use super::context::Context;
-use crate::endpoint::Usage;
-use crate::endpoint::{Begun, EndpointSession, KeptCall};
-use crate::endpoint::{FailureKind, RowFailure};
+use crate::endpoint::{Begun, EndpointSession, FailureKind, KeptCall, RowFailure, Usage};
 
 /// Time between the end of a program's connections and of its process.
 const ENDING: Duration = Duration::from_millis(100);
@@ -39,6 +37,7 @@ impl Context {
         call: &C,
         told: impl Fn(&RowFailure) -> bool,
     ) -> Result<Observed<C::Answer>, RowFailure> {
+        // Without a driver, it is a call like others.
         let Some(session) = self.session().observed.get(service).cloned() else {
             return observed(self.call(call).await, told);
         };
@@ -56,25 +55,21 @@ impl Context {
         let (limiter, caller, journal) = (session.limiter, session.caller, session.journal);
         let session = EndpointSession { limiter, caller, journal, observed: Vec::new(), ..self.session().clone() };
         let outcome = observed(self.clone().with_session(session).call(call).await, told)?;
-        if matches!(outcome, Observed::Failed { .. }) {
-            self.services_run().await?;
-        }
-        if let (Observed::Failed { message, usage }, Some(open)) = (&outcome, &open) {
-            let usage = usage.at(call.prices());
-            open.keep(&KeptCall { response: message.clone().into_bytes(), usage });
+        if let Observed::Failed { message, usage } = &outcome {
+            // What fails because a service of the node has ended is no observation: the row is neither done nor failed.
+            if let Some(alive) = &self.session().services {
+                // Its connections end before the process does.
+                tokio::time::sleep(ENDING).await;
+                if !alive() {
+                    return Err(RowFailure::new(FailureKind::Cancelled, "a service of the node has ended"));
+                }
+            }
+            if let Some(open) = &open {
+                let usage = usage.at(call.prices());
+                open.keep(&KeptCall { response: message.clone().into_bytes(), usage });
+            }
         }
         Ok(outcome)
-    }
-}
-
-impl Context {
-    /// Fails if a service of the node has ended: what failed then is no observation, and the row is neither done nor
-    /// failed.
-    async fn services_run(&self) -> Result<(), RowFailure> {
-        let Some(alive) = &self.session().services else { return Ok(()) };
-        // Its connections end before the process does.
-        tokio::time::sleep(ENDING).await;
-        if alive() { Ok(()) } else { Err(RowFailure::new(FailureKind::Cancelled, "a service of the node has ended")) }
     }
 }
 

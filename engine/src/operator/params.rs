@@ -49,6 +49,24 @@ impl ParamIssue {
     }
 }
 
+/// Returns all texts in params, each with its dotted path.
+pub(crate) fn texts(params: &Value) -> Vec<(String, &str)> {
+    let (mut texts, mut pending) = (Vec::new(), vec![(String::new(), params)]);
+    while let Some((path, value)) = pending.pop() {
+        let start = if path.is_empty() { String::new() } else { format!("{path}.") };
+        match value {
+            Value::String(text) => texts.push((path, text.as_str())),
+            Value::Array(items) => {
+                pending.extend(items.iter().enumerate().map(|(index, item)| (format!("{start}{index}"), item)));
+            }
+            Value::Object(fields) => pending.extend(fields.iter().map(|(key, value)| (format!("{start}{key}"), value))),
+            _ => {}
+        }
+    }
+    texts.sort_unstable();
+    texts
+}
+
 /// Reads params.
 ///
 /// # Errors

@@ -102,11 +102,10 @@ impl Registry {
 
     /// Returns the rule by which the words of a command are read. The default finds words that name a file.
     pub fn commands(&self) -> CommandSources {
-        let files = |words: &[String], directory: &Path| {
+        self.commands.unwrap_or(|words, directory| {
             let files = words.iter().filter(|word| directory.join(word).is_file());
             files.map(|word| Source::Argument(word.clone())).collect()
-        };
-        self.commands.unwrap_or(files)
+        })
     }
 
     /// Returns the operator of that name.

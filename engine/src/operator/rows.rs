@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use indexmap::IndexMap;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 
 use super::port::TreeKind;
@@ -85,17 +85,21 @@ impl RowsInput {
 
 type BatchIterator = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>> + Send>;
 
+/// Opens a part once its first rows are wanted: an input of many parts has few files open.
 fn read_part(path: PathBuf) -> BatchIterator {
-    open_part(&path).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+    let reader = match open_part(&path) {
+        Ok(reader) => reader,
+        Err(error) => return Box::new(std::iter::once(Err(error))),
+    };
+    Box::new(reader.map(move |batch| {
+        batch.map_err(|error| OperatorError::machine(format!("cannot read {}: {error}", path.display())))
+    }))
 }
 
-fn open_part(path: &Path) -> Result<BatchIterator, OperatorError> {
-    let shown = path.display().to_string();
-    let file = File::open(path).map_err(|error| OperatorError::machine(format!("cannot open {shown}: {error}")))?;
-    let reader = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(8192).build()?;
-    let unreadable =
-        move |error: arrow::error::ArrowError| OperatorError::machine(format!("cannot read {shown}: {error}"));
-    Ok(Box::new(reader.map(move |batch| batch.map_err(&unreadable))))
+fn open_part(path: &Path) -> Result<ParquetRecordBatchReader, OperatorError> {
+    let file =
+        File::open(path).map_err(|error| OperatorError::machine(format!("cannot open {}: {error}", path.display())))?;
+    Ok(ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(8192).build()?)
 }
 
 /// A folder artifact.
@@ -163,13 +167,13 @@ impl Inputs {
 
     /// Returns all folders bound to a port.
     pub fn trees(&self, port: &str) -> Vec<&TreeInput> {
-        let bound = self.many(port).iter();
-        bound
-            .filter_map(|artifact| match artifact {
-                InputArtifact::Tree(tree) => Some(tree),
-                InputArtifact::Rows(_) => None,
-            })
-            .collect()
+        let mut trees = Vec::new();
+        for artifact in self.many(port) {
+            if let InputArtifact::Tree(tree) = artifact {
+                trees.push(tree);
+            }
+        }
+        trees
     }
 
     /// Returns the folder bound to a port.
@@ -177,8 +181,8 @@ impl Inputs {
     /// # Errors
     /// Fails if there is none: a bug, since the plan has checked it.
     pub fn tree(&self, port: &str) -> Result<&TreeInput, OperatorError> {
-        let missing = || OperatorError::engine(format!("no folder is bound to the port `{port}`"));
-        self.trees(port).first().copied().ok_or_else(missing)
+        let tree = self.trees(port).first().copied();
+        tree.ok_or_else(|| OperatorError::engine(format!("no folder is bound to the port `{port}`")))
     }
 }
 

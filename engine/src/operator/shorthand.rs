@@ -34,6 +34,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for NamedOrTagged<T> {
 
     fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {
         let bare = T::deserialize(Value::from(name));
+        // The second error is the one to report: a variant with options fails in the bare form whatever its name.
         bare.or_else(|_| T::deserialize(serde_json::json!({ name: {} }))).map_err(E::custom)
     }
 
@@ -45,6 +46,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for NamedOrTagged<T> {
 /// Adds the bare names to the JSON Schema of a field read by [`named_or_tagged`].
 pub fn allow_names(schema: &mut Schema) {
     let own = std::mem::take(schema);
+    // Both describe the field, whichever way it is written.
     let description = own.get("description").cloned();
     let default = own.get("default").cloned();
     let mut both = serde_json::Map::new();

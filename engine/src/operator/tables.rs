@@ -60,8 +60,9 @@ impl TableRules {
 impl From<OperatorError> for ParamIssue {
     /// Errors about columns begin with the name of the param, and quote the word they are about.
     fn from(error: OperatorError) -> Self {
+        // The same errors end a run, where the message alone is shown: it names the param, too.
         let named = error.message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
-        let (path, message) = named.map_or(("", error.message.as_str()), |(path, message)| (path, message));
+        let (path, message) = named.unwrap_or(("", &error.message));
         let word = message.split('`').nth(1).map(|word| Word::first(word.trim_end_matches("()")));
         Self { help: error.help, ..Self::new(path, message) }.about(word)
     }
@@ -75,10 +76,13 @@ pub(crate) fn planned(query: &dyn QueryKernel, inputs: &Tables) -> Result<Tables
         session.register_table(TableReference::bare(port.clone()), Arc::new(table))?;
     }
     let tables = QueryInputs { tables: inputs.keys().cloned().collect() };
+    // Without a runtime: empty tables in memory give nothing to wait for.
     let outputs = futures::executor::block_on(query.plan(&session, &tables))?;
-    let schema =
-        |output: QueryOutput| Ok((output.port, Arc::clone(functions::storable(output.frame)?.schema().inner())));
-    outputs.into_iter().map(schema).collect()
+    let mut planned = Tables::new();
+    for QueryOutput { port, frame } in outputs {
+        planned.insert(port, Arc::clone(functions::storable(frame)?.schema().inner()));
+    }
+    Ok(planned)
 }
 
 /// One partition: rows keep the plan's order, so equal rows produce equal bytes.
@@ -97,6 +101,7 @@ pub(crate) fn query_config() -> SessionConfig {
 /// If functions cannot be registered.
 pub fn query_session() -> Result<SessionContext, OperatorError> {
     static STATE: OnceLock<SessionState> = OnceLock::new();
+    // Two threads may both build it: one is dropped.
     let state = if let Some(state) = STATE.get() {
         state.clone()
     } else {

@@ -15,15 +15,14 @@ use serde_json::Value;
 use super::context::{CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy};
 use super::functions::storable;
 use super::goal::{COUNTED, DRAWN, Draw, Goal, Next};
-use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowOutput};
+use super::kernel::{AsyncMapKernel, Kernel, MapOutput, QueryInputs, QueryKernel, RowOutput};
 use super::listing::files_of;
 use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, RowsInput, TreeInput};
 use super::sources::{Source, SourceFiles};
 use super::tables::query_session;
-use crate::endpoint::RowFailure;
-use crate::endpoint::Usage;
+use crate::endpoint::{RowFailure, Usage};
 use crate::error::OperatorError;
 
 /// Files behind sources, without comparison.
@@ -35,8 +34,8 @@ impl SourceFiles for Listed {
     }
 
     fn covers(&self, path: &Path) -> Option<bool> {
-        let is = |file: &PathBuf| file == path || file.canonicalize().ok() == path.canonicalize().ok();
-        Some(self.0.values().flatten().any(is))
+        let mut files = self.0.values().flatten();
+        Some(files.any(|file| file == path || file.canonicalize().ok() == path.canonicalize().ok()))
     }
 }
 
@@ -178,11 +177,13 @@ impl Harness {
 
     /// Returns the files behind sources, as a key would see them. Missing files are omitted.
     pub fn seen(&self, sources: &[Source]) -> Arc<dyn SourceFiles> {
-        let files = |source: &Source| {
-            let listing = files_of(source, &self.directory, &|| false).ok()?;
-            Some((source.written(), listing.files.into_iter().map(|(_, path)| path).collect()))
-        };
-        Arc::new(Listed(sources.iter().filter_map(files).collect()))
+        let mut listed = BTreeMap::new();
+        for source in sources {
+            if let Ok(listing) = files_of(source, &self.directory, &|| false) {
+                listed.insert(source.written(), listing.files.into_iter().map(|(_, path)| path).collect());
+            }
+        }
+        Arc::new(Listed(listed))
     }
 
     /// Binds and runs an operator.
@@ -194,6 +195,7 @@ impl Harness {
         if let Some(issue) = bound.declaration.issues.first() {
             return Err(OperatorError::pipeline(format!("{}: {}", issue.path, issue.message)));
         }
+        // Before sources are listed, as a run does before it computes the key.
         bound.declaration.fetch(&self.context())?;
         let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
         self.run_kernel(&bound, inputs, &mut sink)?;
@@ -208,6 +210,7 @@ impl Harness {
     }
 
     fn unique_folder(&self) -> PathBuf {
+        // Folders of earlier runs stay: their outputs may be inputs of later ones.
         tempfile::Builder::new().prefix("run").tempdir_in(self.folder.path()).expect("a folder").keep()
     }
 
@@ -215,7 +218,17 @@ impl Harness {
         let context = self.context_with(self.seen(&bound.declaration.sources(&self.directory)));
         let main = bound.declaration.ports.inputs.first().map(|port| port.name.clone()).unwrap_or_default();
         match bound.open(inputs, &context)? {
-            Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),
+            Kernel::Map(kernel) => {
+                for batch in inputs.rows(&main)?.batches() {
+                    let batch = batch?;
+                    for start in (0..batch.num_rows()).step_by(self.batch_rows) {
+                        let mut output = MapOutput::default();
+                        kernel.map(&batch.slice(start, self.batch_rows.min(batch.num_rows() - start)), &mut output)?;
+                        output.write(sink)?;
+                    }
+                }
+                Ok(())
+            }
             Kernel::AsyncMap(kernel) => {
                 let goal = bound.declaration.goal();
                 self.runtime.block_on(self.run_rows(kernel.as_ref(), goal, inputs.rows(&main)?, &context, sink))
@@ -223,18 +236,6 @@ impl Harness {
             Kernel::Query(kernel) => self.runtime.block_on(run_query(kernel.as_ref(), inputs, sink)),
             Kernel::Blocking(kernel) => kernel.run(inputs, sink, &context),
         }
-    }
-
-    fn run_map(&self, kernel: &dyn MapKernel, rows: &RowsInput, sink: &mut MemorySink) -> Result<(), OperatorError> {
-        for batch in rows.batches() {
-            let batch = batch?;
-            for start in (0..batch.num_rows()).step_by(self.batch_rows) {
-                let mut output = MapOutput::default();
-                kernel.map(&batch.slice(start, self.batch_rows.min(batch.num_rows() - start)), &mut output)?;
-                output.write(sink)?;
-            }
-        }
-        Ok(())
     }
 
     async fn run_rows(
@@ -245,6 +246,7 @@ impl Harness {
         context: &Context,
         sink: &mut MemorySink,
     ) -> Result<(), OperatorError> {
+        // One row per call, as a run makes them.
         let mut all = Vec::new();
         for batch in rows.batches() {
             let batch = batch?;

@@ -1,6 +1,7 @@
 //! Binds a spec to the registry: operators, params, edges, types. Reports all errors together.
 
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use crate::endpoint::has_user_info;
 use crate::fingerprint::{identity_params, row_params};
 use crate::node_id::NodeId;
 use crate::operator::{
-    BoundOperator, CommandSources, Declaration, OperatorEntry, OutputType, ParamIssue, PortType, Ports, Registry,
-    Source,
+    BoundOperator, CommandSources, Declaration, OperatorEntry, OutputType, ParamIssue, PortType, Registry, Source,
+    texts,
 };
 use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate, meant_node, suggest};
 
@@ -36,6 +37,7 @@ use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate
 pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
     let mut errors = Vec::new();
     choose_deciding(&mut spec, registry, &mut errors);
+    // First without the nodes that gather: which ones are needed depends on the ports of the others.
     let mut bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
     if let Some(entry) = registry.iter().find(|entry| entry.gathers) {
         let ports: Vec<_> = bound.iter().map(|bound| Some(&bound.as_ref()?.operator.declaration.ports)).collect();
@@ -54,23 +56,22 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
         None => Default::default(),
     });
     check_destinations(&spec, &outside.collect::<Vec<_>>(), directory, &mut errors);
-    let order = order(&spec, &by_id, &mut errors);
-    if let Some(order) = order {
+    if let Some(order) = order(&spec, &by_id, &mut errors) {
         let wired = wire(&spec, &bound, &by_id, &order, &mut errors);
-        let outputs = spec
-            .nodes
-            .iter()
-            .zip(&wired)
-            .filter_map(|(node, wired)| Some((node.id.as_str(), &wired.as_ref()?.outputs)));
+        // A test may name any node: without the outputs of all, a name that is right would seem to be wrong.
         if wired.iter().all(Option::is_some) {
-            errors.extend(test_issues(&spec.tests, &outputs.collect()));
-        }
-        // A node whose value could not be read is not bound; the reader has reported it.
-        let is_whole = bound.iter().all(Option::is_some) && wired.iter().all(Option::is_some);
-        if errors.is_empty() && is_whole {
-            return Ok(assemble(spec, file, bound, wired, &order));
+            let mut outputs = BTreeMap::new();
+            for (node, wired) in spec.nodes.iter().zip(wired.iter().flatten()) {
+                outputs.insert(node.id.as_str(), &wired.outputs);
+            }
+            errors.extend(test_issues(&spec.tests, &outputs));
+            // A node whose value could not be read is not bound; the reader has reported it.
+            if errors.is_empty() && bound.iter().all(Option::is_some) {
+                return Ok(assemble(spec, file, bound, wired, &order));
+            }
         }
     }
+    // In the order of the text, whatever the order of the checks.
     errors.sort_by_key(|error| error.span().map(|span| (span.file, span.start)));
     Err(errors)
 }
@@ -84,10 +85,12 @@ fn choose_deciding(spec: &mut Spec, registry: &Registry, errors: &mut Vec<Diagno
         spec.nodes.retain(|node| !node.operator.is_empty());
         return;
     };
-    let deciding: BTreeSet<&str> =
-        spec.loops.iter().flat_map(|repeats| &repeats.rounds).map(|round| round.decision.as_str()).collect();
-    for node in spec.nodes.iter_mut().filter(|node| deciding.contains(node.id.as_str())) {
-        entry.name.clone_into(&mut node.operator);
+    let rounds = spec.loops.iter().flat_map(|repeats| &repeats.rounds);
+    let deciding: BTreeSet<&str> = rounds.map(|round| round.decision.as_str()).collect();
+    for node in &mut spec.nodes {
+        if deciding.contains(node.id.as_str()) {
+            entry.name.clone_into(&mut node.operator);
+        }
     }
 }
 
@@ -110,24 +113,20 @@ fn bind_operators(
     let mut bound = Vec::with_capacity(nodes.len());
     for node in nodes {
         let Some(entry) = registry.get(&node.operator) else {
-            errors.push(unknown_operator(node, registry));
+            let help = match closest(&node.operator, registry.iter().map(|entry| entry.name)) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "`searchmill ops` lists all operators".to_owned(),
+            };
+            let error = Diagnostic::error("unknown-operator", format!("there is no operator `{}`", node.operator));
+            errors.push(error.at(node.operator_span, "").help(help));
             bound.push(None);
             continue;
         };
+        // A matrix may have thousands of nodes of one operator: its schema is generated once.
         let schema = schemas.entry(entry.name).or_insert_with(entry.schema);
         bound.push(bind_operator(node, entry, schema, registry.commands(), directory, errors));
     }
     bound
-}
-
-fn unknown_operator(node: &NodeSpec, registry: &Registry) -> Diagnostic {
-    let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
-    let error = Diagnostic::error("unknown-operator", format!("there is no operator `{}`", node.operator));
-    let help = match closest(&node.operator, names) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => "`searchmill ops` lists all operators".to_owned(),
-    };
-    error.at(node.operator_span, "").help(help)
 }
 
 fn bind_operator(
@@ -168,28 +167,15 @@ fn bind_operator(
 
 /// Rejects params that are URLs with a user name or password.
 fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
-    let (mut found, mut pending) = (Vec::new(), vec![(String::new(), params)]);
-    let below = |path: &str, key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    while let Some((path, value)) = pending.pop() {
-        match value {
-            Value::String(text) if has_user_info(text) => found.push(path),
-            Value::Array(items) => {
-                pending.extend(items.iter().enumerate().map(|(i, item)| (below(&path, &i.to_string()), item)));
-            }
-            Value::Object(fields) => pending.extend(fields.iter().map(|(key, value)| (below(&path, key), value))),
-            _ => {}
-        }
-    }
-    found.sort_unstable();
-    let error = |path: String| {
+    const HELP: &str = "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
+         `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)";
+    let mut errors = Vec::new();
+    for (path, _) in texts(params).into_iter().filter(|(_, text)| has_user_info(text)) {
         let message = format!("`{path}` of `{}` is a URL with a user name or password in it", node.id);
         let (span, via) = locate(&node.with, &path);
-        Diagnostic::error("user-info", message).at(span, "").used_at(via).help(
-            "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
-             `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)",
-        )
-    };
-    found.into_iter().map(error).collect()
+        errors.push(Diagnostic::error("user-info", message).at(span, "").used_at(via).help(HELP));
+    }
+    errors
 }
 
 pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
@@ -200,6 +186,7 @@ pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
 
 /// Rewords serde's ``unknown variant `a`, expected one of `b`, `c` `` like all other errors.
 fn reworded(issue: ParamIssue, operator: &str) -> ParamIssue {
+    // The schema lets through what a deserialiser of its own reads, and serde's error has the names in its sentence only.
     let Some(rest) = issue.message.strip_prefix("unknown variant ") else { return issue };
     let quoted: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let ([wrong, known @ ..], Some(param)) = (quoted.as_slice(), issue.path.rsplit('.').find(|part| !part.is_empty()))
@@ -239,10 +226,10 @@ fn order(spec: &Spec, by_id: &BTreeMap<NodeId, NodeIndex>, errors: &mut Vec<Diag
         graph.add_node(());
     }
     let names: Vec<&str> = by_id.keys().map(NodeId::as_str).collect();
-    for (place, node) in nodes.iter().enumerate() {
+    for (index, node) in nodes.iter().enumerate() {
         for reference in node.bindings().flat_map(|binding| &binding.references) {
             if let Some(from) = by_id.get(reference.node.as_str()) {
-                graph.update_edge(*from, NodeIndex::new(place), ());
+                graph.update_edge(*from, NodeIndex::new(index), ());
             } else if !spec.is_unsure(&reference.node) {
                 let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
                 errors.push(error.at(reference.span, "").help(meant_node(&reference.node, &names)));
@@ -260,11 +247,16 @@ fn order(spec: &Spec, by_id: &BTreeMap<NodeId, NodeIndex>, errors: &mut Vec<Diag
 }
 
 fn stable_order(graph: &DiGraph<(), ()>) -> Vec<NodeIndex> {
-    let count = |node| graph.neighbors_directed(node, petgraph::Direction::Incoming).count();
-    let mut waiting: Vec<usize> = graph.node_indices().map(count).collect();
-    let free = graph.node_indices().filter(|node| waiting[node.index()] == 0);
-    let mut ready: BinaryHeap<_> = free.map(Reverse).collect();
+    let mut waiting = vec![0_usize; graph.node_count()];
+    let mut ready = BinaryHeap::new();
+    for node in graph.node_indices() {
+        waiting[node.index()] = graph.neighbors_directed(node, petgraph::Direction::Incoming).count();
+        if waiting[node.index()] == 0 {
+            ready.push(Reverse(node));
+        }
+    }
     let mut order = Vec::with_capacity(waiting.len());
+    // Of the nodes that may come next, the one written first does: the order does not depend on that of the edges.
     while let Some(Reverse(node)) = ready.pop() {
         order.push(node);
         for next in graph.neighbors(node) {
@@ -292,6 +284,7 @@ fn cycle_error(nodes: &[NodeSpec], graph: &DiGraph<(), ()>, start: NodeIndex) ->
 
 /// Returns a shortest cycle through `start`.
 fn cycle_path(graph: &DiGraph<(), ()>, start: NodeIndex) -> Vec<NodeIndex> {
+    // Breadth first: the first way back to the start is a shortest one.
     let mut came_from: BTreeMap<NodeIndex, NodeIndex> = BTreeMap::new();
     let mut pending = std::collections::VecDeque::from([start]);
     while let Some(node) = pending.pop_front() {
@@ -305,10 +298,10 @@ fn cycle_path(graph: &DiGraph<(), ()>, start: NodeIndex) -> Vec<NodeIndex> {
                 path.reverse();
                 return path;
             }
-            came_from.entry(next).or_insert_with(|| {
+            if let Entry::Vacant(entry) = came_from.entry(next) {
+                entry.insert(node);
                 pending.push_back(next);
-                node
-            });
+            }
         }
     }
     vec![start, start]
@@ -341,17 +334,17 @@ fn wire(
     let nodes = &spec.nodes;
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
     for index in order {
-        let place = index.index();
-        let node = &nodes[place];
-        let Some(bound) = &all[place] else { continue };
+        let node = &nodes[index.index()];
+        let Some(bound) = &all[index.index()] else { continue };
+        // It is not known which of several nodes of one name is meant.
         if spec.is_duplicate(&node.id) {
-            // It is not known which of several nodes of one name is meant.
             continue;
         }
-        wired[place] = wire_node(nodes, *index, bound, by_id, &wired, errors);
-        if let Some(wired) = &wired[place] {
-            errors.extend(check_issues(node, &wired.outputs));
+        let of_node = wire_node(nodes, *index, bound, by_id, &wired, errors);
+        if let Some(of_node) = &of_node {
+            errors.extend(check_issues(node, &of_node.outputs));
         }
+        wired[index.index()] = of_node;
     }
     wired
 }
@@ -393,33 +386,27 @@ fn wire_node(
     check_missing(node, ports, &names, errors);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     errors.extend(declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
+    // Types of missing inputs are unknown: further errors would follow from the first.
     if !complete {
         return None;
     }
-    let known = |port: &str| {
-        let makers = by_port.get(port).into_iter().flatten().map(|input| wired[input.node.index()].as_ref());
-        makers.map(|maker| maker?.variant).collect::<Vec<_>>()
+    let issues = declaration.variant_issues(|port| variant_names(by_port.get(port).map_or(&[], Vec::as_slice), wired));
+    for (port, issue) in issues {
+        let mut made = by_port.get(port).into_iter().flatten().filter_map(|input| variant_of(input, wired));
+        let span = made.next().map(|variant| nodes[variant.node.index()].operator_span);
+        errors.push(bad_param(issue, node).at_some(span, "made here"));
+    }
+    let variant = match declaration.variant {
+        Some(name) => Some(Variant { name, node: index }),
+        None => passed_variant(declaration, &by_port, wired),
     };
-    let variants = |port: &str| {
-        let inputs = by_port.get(port).map_or(&[][..], Vec::as_slice);
-        let mut names = Vec::new();
-        for (place, variant) in known(port).into_iter().enumerate() {
-            let mut again = false;
-            for earlier in &inputs[..place] {
-                again |= earlier.node == inputs[place].node && earlier.output == inputs[place].output;
-            }
-            // What is bound twice is one thing, not two of its variant.
-            names.push(variant.filter(|_| !again).map(|variant| variant.name));
-        }
-        names
-    };
-    errors.extend(declaration.variant_issues(variants).into_iter().map(|(port, issue)| {
-        let maker = known(port).into_iter().flatten().next();
-        bad_param(issue, node).at_some(maker.map(|maker| nodes[maker.node.index()].operator_span), "made here")
-    }));
-    let own = declaration.variant.map(|name| Variant { name, node: index });
-    let variant = own.or_else(|| passed_variant(declaration, &by_port, known));
-    let mut inputs = in_port_order(ports, by_port);
+    // By the operator's port order; named ones by name. The order in the YAML never matters.
+    let mut inputs = Vec::new();
+    for port in &ports.inputs {
+        inputs.extend(by_port.shift_remove(&port.name).into_iter().flatten());
+    }
+    by_port.sort_keys();
+    inputs.extend(by_port.into_values().flatten());
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
     inputs.extend(of_services);
     Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs, variant })
@@ -429,18 +416,40 @@ fn wire_node(
 fn passed_variant(
     declaration: &Declaration,
     by_port: &IndexMap<String, Vec<Input>>,
-    known: impl Fn(&str) -> Vec<Option<Variant>>,
+    wired: &[Option<Wired>],
 ) -> Option<Variant> {
-    let same = || match &declaration.ports.outputs.first()?.output {
-        OutputType::SameAs(input) => Some(input.as_str()),
-        OutputType::Fixed(_) => None,
+    let source = match (declaration.passes_variant, &declaration.ports.outputs.first()?.output) {
+        (Some(input), _) => input,
+        (None, OutputType::SameAs(input)) => input,
+        (None, OutputType::Fixed(_)) => return None,
     };
-    let source = declaration.passes_variant.or_else(same)?;
     let kind = &by_port.get(source)?.first()?.port_type;
-    let alike = by_port.iter().filter(|(_, inputs)| inputs.iter().any(|input| input.port_type == *kind));
-    let mut found = alike.flat_map(|(port, _)| known(port));
-    let first = found.next()??;
-    found.all(|other| other.is_some_and(|other| other.name == first.name)).then_some(first)
+    let mut passed: Option<Variant> = None;
+    for inputs in by_port.values().filter(|inputs| inputs.iter().any(|input| input.port_type == *kind)) {
+        for input in inputs {
+            let variant = variant_of(input, wired)?;
+            if passed.get_or_insert(variant).name != variant.name {
+                return None;
+            }
+        }
+    }
+    passed
+}
+
+/// Returns the variant of what an input reads, if it is known.
+fn variant_of(input: &Input, wired: &[Option<Wired>]) -> Option<Variant> {
+    wired[input.node.index()].as_ref()?.variant
+}
+
+fn variant_names(inputs: &[Input], wired: &[Option<Wired>]) -> Vec<Option<&'static str>> {
+    let mut names = Vec::with_capacity(inputs.len());
+    for (index, input) in inputs.iter().enumerate() {
+        let mut earlier = inputs[..index].iter();
+        // What is bound twice is one thing, not two of its variant.
+        let is_again = earlier.any(|earlier| earlier.node == input.node && earlier.output == input.output);
+        names.push(if is_again { None } else { variant_of(input, wired).map(|variant| variant.name) });
+    }
+    names
 }
 
 /// Resolves the references of a binding; reports and omits those that do not resolve.
@@ -460,7 +469,12 @@ fn edges(
                     Some(port) => format!("{}.{port}", reference.node),
                     None => reference.node.clone(),
                 };
-                edges.push(Edge { node: from, output, port_type, span: reference.span, written, tie: tie(reference) });
+                let tie = match reference {
+                    Reference { handed_on: true, .. } => Tie::HandedOn,
+                    Reference { gathers: Some(_), .. } => Tie::Gathered,
+                    _ => Tie::Stated,
+                };
+                edges.push(Edge { node: from, output, port_type, span: reference.span, written, tie });
             }
             Err(error) => errors.push(*error),
         }
@@ -468,26 +482,11 @@ fn edges(
     edges
 }
 
-fn tie(reference: &Reference) -> Tie {
-    match reference {
-        Reference { handed_on: true, .. } => Tie::HandedOn,
-        Reference { gathers: Some(_), .. } => Tie::Gathered,
-        _ => Tie::Stated,
-    }
-}
-
 fn bound_to(port: &str, edges: Vec<Edge>) -> impl Iterator<Item = Input> {
-    let input = |port, Edge { node, output, port_type, tie, .. }| Input { port, node, output, port_type, tie };
-    edges.into_iter().map(move |edge| input(port.to_owned(), edge))
-}
-
-/// Sorts inputs by the operator's port order; named ones by name. The order in the YAML never matters.
-fn in_port_order(ports: &Ports, mut by_port: IndexMap<String, Vec<Input>>) -> Vec<Input> {
-    let mut inputs: Vec<Input> =
-        ports.inputs.iter().filter_map(|port| by_port.shift_remove(&port.name)).flatten().collect();
-    by_port.sort_keys();
-    inputs.extend(by_port.into_values().flatten());
-    inputs
+    edges.into_iter().map(|edge| {
+        let Edge { node, output, port_type, tie, .. } = edge;
+        Input { port: port.to_owned(), node, output, port_type, tie }
+    })
 }
 
 fn assemble(
@@ -527,6 +526,7 @@ fn assemble(
             main_port,
             sources: bound.sources,
         };
+        // The nodes before it are complete: its implied inputs are found among theirs.
         with_rejects(&mut node, &nodes);
         for input in node.inputs.iter().filter(|input| input.tie == Tie::Implied) {
             graph.update_edge(input.node, index, ());
@@ -536,6 +536,7 @@ fn assemble(
     for Order { before, after } in after_each_other {
         graph.update_edge(in_plan[before.index()], in_plan[after.index()], ());
     }
+    // Loops keep the indices of the plan, which are not those of the text.
     let by_id = indices_of(nodes.iter().map(Node::id));
     let loops = Loops::new(&spec.loops, &spec.handed_on, &by_id);
     Plan {

@@ -1,14 +1,13 @@
 //! Checks params against the columns that are known before anything runs.
 
-use petgraph::graph::NodeIndex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use petgraph::graph::NodeIndex;
 use serde_json::json;
 
 use super::bind::bad_param;
-use super::graph::{Input, Node, Plan};
+use super::graph::Plan;
 use super::result_checks;
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{Digest, encode, hash_bytes};
@@ -23,15 +22,18 @@ impl Plan {
 
     /// Identifies all that [`Plan::column_issues`] depends on.
     pub fn columns_digest(&self) -> Digest {
-        let input = |input: &Input| json!([input.port, input.node.index(), input.output, input.port_type.to_string()]);
-        let node = |node: &Node| {
+        let mut nodes = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let mut inputs = Vec::new();
+            for input in &node.inputs {
+                inputs.push(json!([input.port, input.node.index(), input.output, input.port_type.to_string()]));
+            }
             let outputs: Vec<_> = node.outputs.iter().map(|(port, kind)| json!([port, kind.to_string()])).collect();
-            let inputs: Vec<_> = node.inputs.iter().map(input).collect();
             let checks: Vec<_> = node.spec.checks.iter().map(|spec| json!(spec.check)).collect();
             let params = &node.operator.params;
-            json!([node.id(), node.entry.name, node.version(), params, inputs, outputs, checks])
-        };
-        let nodes: Vec<_> = self.nodes.iter().map(node).collect();
+            nodes.push(json!([node.id(), node.entry.name, node.version(), params, inputs, outputs, checks]));
+        }
+        // Another version of the program may know other rules of columns.
         hash_bytes(&encode(&json!([env!("CARGO_PKG_VERSION"), nodes])))
     }
 
@@ -40,7 +42,19 @@ impl Plan {
         let mut known: Vec<Tables> = Vec::with_capacity(self.nodes.len());
         let mut found = Vec::new();
         for (index, node) in self.indexed() {
-            let (tables, complete) = tables_of(node, &known);
+            let mut at_port: BTreeMap<&str, usize> = BTreeMap::new();
+            for input in node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_))) {
+                *at_port.entry(&input.port).or_default() += 1;
+            }
+            let mut tables = Tables::new();
+            for input in &node.inputs {
+                let columns = known.get(input.node.index()).and_then(|outputs| outputs.get(&input.output));
+                // The columns of an input port that takes several tables are never known.
+                if let (Some(columns), Some(1)) = (columns, at_port.get(input.port.as_str())) {
+                    tables.insert(input.port.clone(), Arc::clone(columns));
+                }
+            }
+            let complete = !tables.is_empty() && tables.len() == at_port.values().sum::<usize>();
             let rules = &node.operator.declaration.tables;
             let (mut outputs, issues) = rules.apply(&tables, complete);
             for (port, columns) in rules.at_most(&tables) {
@@ -53,22 +67,4 @@ impl Plan {
         }
         (known, found)
     }
-}
-
-/// Returns the known columns of a node's inputs, and whether those of all its tables are. An input port that takes several
-/// tables is never known.
-fn tables_of(node: &Node, known: &[Tables]) -> (Tables, bool) {
-    let rows: Vec<&Input> = node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_))).collect();
-    let mut at_port: BTreeMap<&str, usize> = BTreeMap::new();
-    for input in &rows {
-        *at_port.entry(&input.port).or_default() += 1;
-    }
-    let alone = |input: &Input| at_port.get(input.port.as_str()) == Some(&1);
-    let schema = |input: &Input| -> Option<SchemaRef> {
-        let found = known.get(input.node.index())?.get(&input.output).filter(|_| alone(input))?;
-        Some(Arc::clone(found))
-    };
-    let tables: Tables = rows.iter().filter_map(|input| Some((input.port.clone(), schema(input)?))).collect();
-    let complete = !rows.is_empty() && tables.len() == rows.len();
-    (tables, complete)
 }

@@ -8,14 +8,27 @@ use searchmill_schemas::renamed;
 
 use crate::diagnostic::Word;
 use crate::error::OperatorError;
+use crate::operator;
 use crate::spec::closest;
 
 /// Converts a planning error of the SQL in `param` to an operator error; `tables` are those that the SQL may name.
 pub fn explain(param: &str, error: DataFusionError, tables: &[String]) -> OperatorError {
-    match error.find_root() {
-        DataFusionError::SchemaError(inner, _) => explain_schema(param, inner),
-        DataFusionError::Plan(message) => explain_plan(param, message, tables),
-        other => OperatorError::pipeline(format!("`{param}`: {}", other.strip_backtrace())),
+    let schema_error = match error.find_root() {
+        DataFusionError::SchemaError(inner, _) => inner.as_ref(),
+        DataFusionError::Plan(message) => return explain_plan(param, message, tables),
+        other => return OperatorError::pipeline(format!("`{param}`: {}", other.strip_backtrace())),
+    };
+    match schema_error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
+            let error = OperatorError::pipeline(format!("`{param}`: there is no column `{}`", field.name));
+            error.with_help(choices(&field.name, &names, "columns"))
+        }
+        SchemaError::AmbiguousReference { field } => {
+            OperatorError::pipeline(format!("`{param}`: the column `{}` is in more than one input", field.name))
+                .with_help(format!("write the input before it: `input.{}`", field.name))
+        }
+        other => OperatorError::pipeline(format!("`{param}`: {other}")),
     }
 }
 
@@ -33,44 +46,28 @@ pub fn check_types(
     state.optimize(plan).map(drop).map_err(|error| explain(param, error, tables))
 }
 
-fn explain_schema(param: &str, error: &SchemaError) -> OperatorError {
-    match error {
-        SchemaError::FieldNotFound { field, valid_fields } => {
-            let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
-            OperatorError::pipeline(format!("`{param}`: there is no column `{}`", field.name)).with_help(choices(
-                &field.name,
-                &names,
-                "columns",
-            ))
-        }
-        SchemaError::AmbiguousReference { field } => {
-            OperatorError::pipeline(format!("`{param}`: the column `{}` is in more than one input", field.name))
-                .with_help(format!("write the input before it: `input.{}`", field.name))
-        }
-        other => OperatorError::pipeline(format!("`{param}`: {other}")),
-    }
-}
-
 fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError {
-    let table = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
-    let Some(table) = table else {
-        let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
-        if let Some(name) = first.strip_prefix("Invalid function '").and_then(|rest| rest.split_once('\'')) {
-            let error = OperatorError::pipeline(format!("`{param}`: there is no function `{}`", name.0));
-            let near = rest.split('\'').nth(1).map(|near| format!("did you mean `{near}`?"));
-            return near.map_or(error.clone(), |near| error.with_help(near));
-        }
-        let error = OperatorError::pipeline(format!("`{param}`: {first}"));
-        if first.contains("'json_") && first.contains("got Boolean") {
-            // `a->>'b' = 'c'` is read as `a->>('b' = 'c')`.
-            return error.with_help("write parentheses around the arrow: `(metadata->>'lang') = 'pl'`");
-        }
-        return if rest.is_empty() { error } else { error.with_help(rest) };
-    };
-    let name = table.rsplit('.').next().unwrap_or(table);
-    let names: Vec<&str> = tables.iter().map(String::as_str).collect();
-    let (message, help) = missing_input(name, &names);
-    OperatorError::pipeline(format!("`{param}`: {message}")).with_help(help)
+    // DataFusion has no types for these errors: the names stand in its sentences.
+    if let Some(table) = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found")) {
+        let name = table.rsplit('.').next().unwrap_or(table);
+        let names: Vec<&str> = tables.iter().map(String::as_str).collect();
+        let (message, help) = missing_input(name, &names);
+        return OperatorError::pipeline(format!("`{param}`: {message}")).with_help(help);
+    }
+    let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
+    if let Some((name, _)) = first.strip_prefix("Invalid function '").and_then(|rest| rest.split_once('\'')) {
+        let error = OperatorError::pipeline(format!("`{param}`: there is no function `{name}`"));
+        return match rest.split('\'').nth(1) {
+            Some(near) => error.with_help(format!("did you mean `{near}`?")),
+            None => error,
+        };
+    }
+    let error = OperatorError::pipeline(format!("`{param}`: {first}"));
+    if first.contains("'json_") && first.contains("got Boolean") {
+        // `a->>'b' = 'c'` is read as `a->>('b' = 'c')`.
+        return error.with_help("write parentheses around the arrow: `(metadata->>'lang') = 'pl'`");
+    }
+    if rest.is_empty() { error } else { error.with_help(rest) }
 }
 
 /// Message and help for an unknown input table.
@@ -115,11 +112,7 @@ fn reason(error: &str) -> String {
 /// Returns the word at the place that a parser's message names (`… at Line: 1, Column: 8`).
 fn word_at(text: &str, reason: &str) -> Option<Word> {
     let (line, column) = reason.rsplit_once("Line: ")?.1.split_once(", Column: ")?;
-    let number = |text: &str| text.trim().parse::<usize>().ok()?.checked_sub(1);
-    let (line, column) = (number(line)?, number(column)?);
-    let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
-    let (offset, _) = text.get(start..)?.char_indices().nth(column)?;
-    Word::at(text, start + offset)
+    operator::word_at(text, line.trim().parse().ok()?, column.trim().parse().ok()?)
 }
 
 #[cfg(test)]

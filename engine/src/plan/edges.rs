@@ -22,33 +22,30 @@ pub(super) fn port_of(node: &NodeSpec, ports: &Ports, binding: &Binding) -> Resu
     let operator = &node.operator;
     if let Some(accept) = &ports.named_inputs {
         let name = binding.port.clone().unwrap_or_else(|| "input".to_owned());
+        // Inputs of services stand among those of the node.
         if service_of(&name).is_some() {
             let message = format!("`{name}` cannot be the name of an input: the inputs of services begin like this");
             return Err(Box::new(Diagnostic::error("unknown-port", message).at(binding.port_span, "")));
         }
-        return Ok(InputPort {
-            name,
-            accept: accept.clone(),
-            arity: Arity::One,
-            about: String::new(),
-            rejects_of: None,
-        });
+        let (accept, arity, about) = (accept.clone(), Arity::One, String::new());
+        return Ok(InputPort { name, accept, arity, about, rejects_of: None });
     }
     let found = match &binding.port {
         None => ports.inputs.first(),
         Some(name) => ports.inputs.iter().find(|port| port.name == *name),
     };
-    found.cloned().ok_or_else(|| {
-        let Some(name) = &binding.port else {
-            let message = format!("`{operator}` takes no input");
-            return Box::new(
-                Diagnostic::error("unused-input", message).at(binding.port_span, "").help("remove `from:`"),
-            );
-        };
-        let names: Vec<&str> = ports.inputs.iter().map(|port| port.name.as_str()).collect();
-        let error = Diagnostic::error("unknown-port", format!("`{operator}` has no input `{name}`"));
-        Box::new(error.at(binding.port_span, "").help(suggest(name, &names, "its inputs")))
-    })
+    let error = match (found, &binding.port) {
+        (Some(port), _) => return Ok(port.clone()),
+        (None, None) => {
+            Diagnostic::error("unused-input", format!("`{operator}` takes no input")).help("remove `from:`")
+        }
+        (None, Some(name)) => {
+            let names: Vec<&str> = ports.inputs.iter().map(|port| port.name.as_str()).collect();
+            let error = Diagnostic::error("unknown-port", format!("`{operator}` has no input `{name}`"));
+            error.help(suggest(name, &names, "its inputs"))
+        }
+    };
+    Err(Box::new(error.at(binding.port_span, "")))
 }
 
 /// Checks one port's edges against what it accepts.
@@ -86,9 +83,8 @@ pub(super) fn check_edges(operator: &str, port: &InputPort, edges: &[Edge], span
 
 /// Returns the node whose matrix all edges come from.
 fn matrix_of(edges: &[Edge]) -> Option<&str> {
-    let mut nodes = edges.iter().map(|edge| edge.written.split_once('@').map(|(node, _)| node));
-    let first = nodes.next()??;
-    nodes.all(|node| node == Some(first)).then_some(first)
+    let (first, _) = edges.first()?.written.split_once('@')?;
+    edges.iter().all(|edge| matches!(edge.written.split_once('@'), Some((node, _)) if node == first)).then_some(first)
 }
 
 /// Reports required ports that are not bound.
@@ -125,12 +121,13 @@ pub(super) fn output_of(
         None => outputs.first(),
         Some(name) => outputs.get_key_value(name),
     };
-    found.map(|(name, port_type)| (name.clone(), port_type.clone())).ok_or_else(|| {
-        let name = reference.port.as_deref().unwrap_or_default();
-        let names: Vec<&str> = outputs.keys().map(String::as_str).collect();
-        let error = Diagnostic::error("unknown-port", format!("`{}` has no output `{name}`", reference.node));
-        Box::new(error.at(reference.span, "").help(suggest(name, &names, "its outputs")))
-    })
+    if let Some((name, port_type)) = found {
+        return Ok((name.clone(), port_type.clone()));
+    }
+    let name = reference.port.as_deref().unwrap_or_default();
+    let names: Vec<&str> = outputs.keys().map(String::as_str).collect();
+    let error = Diagnostic::error("unknown-port", format!("`{}` has no output `{name}`", reference.node));
+    Err(Box::new(error.at(reference.span, "").help(suggest(name, &names, "its outputs"))))
 }
 
 /// Returns the output types for these input types. Omits an output whose input is not bound.
@@ -138,12 +135,10 @@ pub(super) fn output_types(ports: &Ports, inputs: &[(String, PortType)]) -> inde
     let mut types = indexmap::IndexMap::new();
     for output in &ports.outputs {
         let port_type = match &output.output {
-            OutputType::Fixed(port_type) => Some(port_type.clone()),
-            OutputType::SameAs(input) => inputs.iter().find(|(port, _)| port == input).map(|(_, t)| t.clone()),
+            OutputType::Fixed(port_type) => Some(port_type),
+            OutputType::SameAs(input) => inputs.iter().find(|(port, _)| port == input).map(|(_, of_input)| of_input),
         };
-        if let Some(port_type) = port_type {
-            types.insert(output.name.clone(), port_type);
-        }
+        types.extend(port_type.map(|port_type| (output.name.clone(), port_type.clone())));
     }
     let rejects = PortType::Rows(searchmill_schemas::RecordKind::Reject);
     types.entry("rejects".to_owned()).or_insert(rejects);

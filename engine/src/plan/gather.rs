@@ -7,7 +7,7 @@ use super::edges::port_of;
 use crate::diagnostic::Span;
 use crate::node_id::NodeId;
 use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports, RetryPolicy};
-use crate::spec::{Binding, Coordinate, Gathers, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
+use crate::spec::{Binding, Coordinate, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
 
 /// The param with the gathered tables.
 pub(super) const TABLES: &str = "tables";
@@ -34,6 +34,7 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
                     None => references.extend_from_slice(group),
                     Some(reference) => {
                         let id = reference.node.as_str();
+                        // Several nodes may read the same variants: they share one table.
                         if !gathering.contains_key(id) {
                             gathering.insert(id.to_owned(), node_of(id.into(), group, &variants, entry));
                         }
@@ -73,13 +74,24 @@ fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Optio
     }
     for reference in group {
         let variant = variants.get(reference.node.as_str())?;
-        if !is_table(reference, variant.ports) {
+        let outputs = &variant.ports.outputs;
+        let output = match &reference.port {
+            Some(name) => outputs.iter().find(|output| output.name == *name),
+            None => outputs.first(),
+        };
+        // Every node has rejects, which are not declared.
+        if output.is_some_and(|output| matches!(output.output, OutputType::Fixed(PortType::Tree(_)))) {
             return None;
         }
     }
     let default = variants.get(first.node.as_str()).and_then(|variant| variant.ports.outputs.first());
     let port = first.port.as_deref().filter(|port| default.is_none_or(|default| default.name != *port));
-    Some(Reference::to(id_of(gathers, port).into(), first.span))
+    // `hits@all`; for another output than the first one, `hits.rejects@all`.
+    let id = match (gathers.id.split_once('@'), port) {
+        (Some((base, rest)), Some(port)) => format!("{base}.{port}@{rest}"),
+        _ => gathers.id.to_string(),
+    };
+    Some(Reference::to(id, first.span))
 }
 
 /// Returns how many tables the input of a binding takes; `None`: it takes a folder, or is unknown.
@@ -92,22 +104,6 @@ fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Ta
     }
 }
 
-/// Whether the output is a table.
-fn is_table(reference: &Reference, ports: &Ports) -> bool {
-    let named = |name: &String| ports.outputs.iter().find(|output| output.name == *name);
-    let output = reference.port.as_ref().map_or_else(|| ports.outputs.first(), named);
-    // Every node has rejects, which are not declared.
-    output.is_none_or(|output| !matches!(output.output, OutputType::Fixed(PortType::Tree(_))))
-}
-
-/// Returns the id of the node that gathers: `hits@all`, for another output than the first one `hits.rejects@all`.
-fn id_of(gathers: &Gathers, port: Option<&str>) -> NodeId {
-    match (gathers.id.split_once('@'), port) {
-        (Some((base, rest)), Some(port)) => format!("{base}.{port}@{rest}").into(),
-        _ => gathers.id.clone(),
-    }
-}
-
 fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
     let span = group[0].span;
     let (mut columns, mut tables, mut from) = (Vec::new(), Vec::new(), Vec::new());
@@ -116,7 +112,13 @@ fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &Ope
         let mut values = Vec::new();
         if let Some(variant) = variants.get(reference.node.as_str()) {
             for coordinate in &variant.coordinates {
-                values.push(cell(coordinate, span));
+                // A scalar stands for itself; a named value, a list or a map is known by its name.
+                let is_by_name = matches!(coordinate.value.value, Value::List(_) | Value::Map(_));
+                if coordinate.is_named || is_by_name {
+                    values.push(text(&coordinate.name, span));
+                } else {
+                    values.push(Spanned { span, via: None, ..coordinate.value.clone() });
+                }
                 // All variants have the same keys.
                 if position == 0 {
                     columns.push(text(&coordinate.key, span));
@@ -156,14 +158,6 @@ pub(super) fn variant_of(id: &str) -> &str {
 /// Returns the name of a table in the params of a node that gathers.
 pub(super) fn name_of_table(table: &serde_json::Value) -> Option<&str> {
     table["name"].as_str()
-}
-
-/// Returns the value of a column: a scalar itself, a named value, a list or a map by its name.
-fn cell(coordinate: &Coordinate, span: Span) -> Spanned {
-    if coordinate.is_named || matches!(coordinate.value.value, Value::List(_) | Value::Map(_)) {
-        return text(&coordinate.name, span);
-    }
-    Spanned { span, via: None, ..coordinate.value.clone() }
 }
 
 fn text(text: &str, span: Span) -> Spanned {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::loops::Loops;
 use crate::endpoint::{BudgetLimits, PeriodLimits};
 use crate::node_id::NodeId;
-use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
+use crate::operator::{BoundOperator, OperatorEntry, PortType, Source, texts};
 use crate::spec::{NodeSpec, Overrides, Schedule, TestCase};
 
 /// One bound input of a node.
@@ -85,16 +85,17 @@ impl Node {
 
     /// Returns the names of the secrets its params refer to.
     pub fn secrets(&self) -> BTreeSet<String> {
-        secrets_in(vec![&self.operator.params])
+        secrets_in(&self.operator.params)
     }
 
     /// Returns the names of the secrets without which it cannot run.
     pub fn needed_secrets(&self) -> BTreeSet<String> {
-        let is_bound = |port: &str| self.inputs.iter().any(|input| input.port == port);
-        let answered = self.operator.declaration.answered.filter(|(input, _)| is_bound(input));
+        let answered = self.operator.declaration.answered;
+        // A bound input answers the calls of this param: its secrets are not sent.
+        let answered = answered.filter(|(input, _)| self.inputs.iter().any(|bound| bound.port == *input));
         let params = self.operator.params.as_object().into_iter().flatten();
         let called = params.filter(|(name, _)| answered.is_none_or(|(_, param)| param != name.as_str()));
-        secrets_in(called.map(|(_, value)| value).collect())
+        called.flat_map(|(_, value)| secrets_in(value)).collect()
     }
 
     /// Returns the default output port, if any.
@@ -103,22 +104,9 @@ impl Node {
     }
 }
 
-fn secrets_in(mut pending: Vec<&Value>) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    while let Some(value) = pending.pop() {
-        match value {
-            Value::String(text) => names.extend(secret_names(text).map(str::to_owned)),
-            Value::Array(items) => pending.extend(items),
-            Value::Object(fields) => pending.extend(fields.values()),
-            _ => {}
-        }
-    }
-    names
-}
-
-/// Returns the names of the `${secret:NAME}` references in a text.
-fn secret_names(text: &str) -> impl Iterator<Item = &str> {
-    text.split("${secret:").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
+fn secrets_in(params: &Value) -> BTreeSet<String> {
+    let references = texts(params).into_iter().flat_map(|(_, text)| text.split("${secret:").skip(1));
+    references.filter_map(|rest| Some(rest.split_once('}')?.0.to_owned())).collect()
 }
 
 impl std::fmt::Debug for Node {
@@ -158,6 +146,7 @@ pub struct Plan {
 impl Plan {
     /// Returns the currency of its endpoints' prices.
     pub fn currency(&self) -> Option<String> {
+        // The plan has one currency: any endpoint names it.
         let mut endpoints = self.nodes.iter().flat_map(|node| node.operator.declaration.endpoints());
         endpoints.find_map(|endpoint| Some(endpoint.prices.as_ref()?.currency.clone()))
     }
@@ -195,6 +184,7 @@ impl Plan {
 
     fn neighbors(&self, node: NodeIndex, direction: petgraph::Direction) -> Vec<NodeIndex> {
         let mut found: Vec<NodeIndex> = self.graph.neighbors_directed(node, direction).collect();
+        // A node may use several outputs of another one.
         found.sort_unstable();
         found.dedup();
         found

@@ -46,11 +46,11 @@ impl Plan {
     pub fn handed_on_by_name(&self) -> BTreeMap<String, Option<String>> {
         let mut names = BTreeMap::new();
         for (name, output) in &self.loops.handed_on {
-            let node = self.of_loop(name, output).node;
-            let written = node.map(|node| match &output.port {
-                Some(port) => format!("{}.{port}", self[node].id()),
-                None => self[node].id().to_string(),
-            });
+            let written = match (self.of_loop(name, output).node, &output.port) {
+                (Some(node), Some(port)) => Some(format!("{}.{port}", self[node].id())),
+                (Some(node), None) => Some(self[node].id().to_string()),
+                (None, _) => None,
+            };
             names.insert(name.clone(), written);
         }
         names
@@ -63,6 +63,7 @@ impl Plan {
             return OfLoop { name, node: Some(last), last, decision: None };
         };
         let repeats = &self.loops[place.of];
+        // Unknown until the loop has ended.
         let node = repeats.end.as_ref().and_then(|end| self.loops.in_round(last, place.of, end.hands_on));
         let decision = repeats.rounds.last().map(|round| round.decision);
         OfLoop { name, node, last, decision }

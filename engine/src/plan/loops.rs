@@ -147,6 +147,7 @@ impl Loops {
     /// Returns the node of the round that is handed on in place of that of the last round.
     pub(super) fn in_round(&self, node: NodeIndex, of: LoopIndex, hands_on: Round) -> Option<NodeIndex> {
         let rounds = &self[of].rounds;
+        // All rounds have the same nodes in the same order.
         let position = rounds.last()?.nodes.iter().position(|last| *last == node)?;
         rounds.get(hands_on.0)?.nodes.get(position).copied()
     }
@@ -180,6 +181,7 @@ pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<
             last_decision.extend(last.nodes.iter().map(|id| (id.as_str(), decision)));
         }
     }
+    // Most pipelines have no such loop, and many edges.
     if last_decision.is_empty() {
         return order;
     }

@@ -19,14 +19,17 @@ pub(super) const NOT_FOUND: &str = "not-found";
 pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
     for source in sources {
         let Some(path) = source.path() else { continue };
+        // Remote sources are looked up when the node runs: plans are made offline.
         if path.contains("://") || exists(&directory.join(path)) {
             continue;
         }
-        let span = find_text(&node.with, path).unwrap_or(node.with.span);
-        let error = Diagnostic::error(NOT_FOUND, format!("there is no file or folder `{path}`")).at(span, "");
-        let near = near_file(&directory.join(path)).map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
-        let start = if near.is_empty() { "relative" } else { "Relative" };
-        errors.push(error.help(format!("{near}{start} paths start at {}", directory.display())));
+        let error = Diagnostic::error(NOT_FOUND, format!("there is no file or folder `{path}`"));
+        let start = match near_file(&directory.join(path)) {
+            Some(name) => format!("did you mean `{name}`? Relative"),
+            None => "relative".to_owned(),
+        };
+        let help = format!("{start} paths start at {}", directory.display());
+        errors.push(error.at(span_of(node, path), "").help(help));
     }
 }
 
@@ -46,9 +49,10 @@ fn exists(path: &Path) -> bool {
 pub(super) fn find_text(value: &Spanned, text: &str) -> Option<Span> {
     let mut pending = vec![value];
     while let Some(value) = pending.pop() {
-        let names =
-            |found: String| found.strip_prefix(text).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
-        if value.scalar_text().is_some_and(names) {
+        if let Some(scalar) = value.scalar_text()
+            && let Some(rest) = scalar.strip_prefix(text)
+            && (rest.is_empty() || rest.starts_with(':'))
+        {
             return Some(value.span);
         }
         pending.extend(value.children());
@@ -71,23 +75,26 @@ pub(super) fn check_destinations(
     if bound.iter().all(|(_, destinations)| destinations.is_empty()) {
         return;
     }
-    let mut held = Held::default();
+    // All that is read comes first: a destination is reported against a source of any node.
+    let mut used = UsedPaths::default();
     for file in &spec.files {
-        held.insert(&std::path::absolute(file).unwrap_or_else(|_| file.clone()), Holder::File(file));
+        used.insert(&std::path::absolute(file).unwrap_or_else(|_| file.clone()), Holder::File(file));
     }
     for (node, (sources, _)) in spec.nodes.iter().zip(bound) {
-        sources.iter().for_each(|source| held.source(node, source, directory));
+        for source in *sources {
+            used.source(node, source, directory);
+        }
     }
     for (node, (_, destinations)) in spec.nodes.iter().zip(bound) {
         for destination in destinations {
             let span = span_of(node, destination);
             let places = places(destination, directory);
             errors.extend(not_a_file(node, destination, &places[0]).map(|error| error.at(span, "")));
-            if let Some(found) = places.iter().find_map(|place| held.overlap(place)) {
-                errors.push(found.conflict(node, destination, span));
+            if let Some(holder) = places.iter().find_map(|place| used.overlap(place)) {
+                errors.push(holder.conflict(node, destination, span));
             }
             for place in places {
-                held.by_place.entry(place).or_insert(Holder::Destination(node, span));
+                used.by_path.entry(place).or_insert(Holder::Destination(node, span));
             }
         }
     }
@@ -96,11 +103,11 @@ pub(super) fn check_destinations(
 /// Reports destinations that equal, contain, or are inside the store (a folder or URL).
 pub fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnostic> {
     let store = place(&store.to_string_lossy(), directory);
-    let inside = |place: &PathBuf| place.starts_with(&store) || store.starts_with(place);
     let mut errors = Vec::new();
     for node in &plan.nodes {
         for destination in node.operator.declaration.destinations() {
-            if places(&destination, directory).iter().any(inside) {
+            let places = places(&destination, directory);
+            if places.iter().any(|place| place.starts_with(&store) || store.starts_with(place)) {
                 let message = format!("`{}` writes to `{destination}`, where the store is", node.id());
                 let error = Diagnostic::error("overwrites-store", message).at(span_of(&node.spec, &destination), "");
                 errors.push(error.help(format!("give it a path outside {}", store.display())));
@@ -131,16 +138,16 @@ struct Matching<'a> {
 
 /// Places in use. Paths sort by their parts, so the contents of a folder directly follow it.
 #[derive(Default)]
-struct Held<'a> {
-    by_place: BTreeMap<PathBuf, Holder<'a>>,
+struct UsedPaths<'a> {
+    by_path: BTreeMap<PathBuf, Holder<'a>>,
     patterns: Vec<Matching<'a>>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> UsedPaths<'a> {
     /// Adds a local path, and the file or folder it links to.
     fn insert(&mut self, path: &Path, holder: Holder<'a>) {
-        for place in [entry(path), real(path)] {
-            self.by_place.entry(place).or_insert(holder);
+        for path in [entry(path), real(path)] {
+            self.by_path.entry(path).or_insert(holder);
         }
     }
 
@@ -158,8 +165,9 @@ impl<'a> Held<'a> {
             Source::Awaited { .. } | Source::Identity(_) => return,
         };
         let holder = Holder::Source(node, text);
+        // Remote sources are compared by their text, as destinations are.
         if is_url(text) && source.is_remote() {
-            self.by_place.entry(PathBuf::from(text)).or_insert(holder);
+            self.by_path.entry(PathBuf::from(text)).or_insert(holder);
         } else if let Some((fixed, pattern)) = pattern(text, &path) {
             self.patterns.push(Matching { pattern, fixed, holder });
         } else {
@@ -169,10 +177,13 @@ impl<'a> Held<'a> {
 
     /// Returns the user of that place, of a folder above it, or of something in it.
     fn overlap(&self, place: &Path) -> Option<Holder<'a>> {
-        let above = || place.ancestors().find_map(|above| self.by_place.get(above));
-        let below = || self.by_place.range(place.to_owned()..).next().filter(|(found, _)| found.starts_with(place));
-        let matching = || self.patterns.iter().find(|found| found.touches(place)).map(|found| &found.holder);
-        above().or_else(|| below().map(|(_, holder)| holder)).or_else(matching).copied()
+        if let Some(holder) = place.ancestors().find_map(|above| self.by_path.get(above)) {
+            return Some(*holder);
+        }
+        match self.by_path.range(place.to_owned()..).next() {
+            Some((path, holder)) if path.starts_with(place) => Some(*holder),
+            _ => self.patterns.iter().find(|matching| matching.touches(place)).map(|matching| matching.holder),
+        }
     }
 }
 
@@ -181,11 +192,15 @@ impl Matching<'_> {
     fn touches(&self, place: &Path) -> bool {
         let options =
             MatchOptions { require_literal_separator: true, require_literal_leading_dot: true, ..MatchOptions::new() };
-        let holds_a_match = || {
-            let found = glob::glob(self.pattern.as_str()).into_iter().flatten();
-            place.is_dir() && found.filter_map(Result::ok).any(|file| file.starts_with(place))
-        };
-        self.pattern.matches_path_with(place, options) || self.fixed.starts_with(place) || holds_a_match()
+        if self.pattern.matches_path_with(place, options) || self.fixed.starts_with(place) {
+            return true;
+        }
+        // A folder that is not there holds no file of the pattern.
+        if !place.is_dir() {
+            return false;
+        }
+        let mut files = glob::glob(self.pattern.as_str()).into_iter().flatten().filter_map(Result::ok);
+        files.any(|file| file.starts_with(place))
     }
 }
 
@@ -221,10 +236,12 @@ impl Holder<'_> {
 
 /// Rejects a pipe or device as destination: writing would block, or replace it by a file.
 fn not_a_file(node: &NodeSpec, destination: &str, place: &Path) -> Option<Diagnostic> {
-    let found = std::fs::metadata(place).ok().filter(|_| !is_url(local(destination)))?;
+    let metadata = std::fs::metadata(place).ok()?;
+    if is_url(local(destination)) || metadata.is_file() || metadata.is_dir() {
+        return None;
+    }
     let message = format!("`{}` writes to `{destination}`, which is a pipe, socket or device", node.id);
-    let error = || Diagnostic::error("not-a-file", message).help("write to a regular file");
-    (!found.is_file() && !found.is_dir()).then(error)
+    Some(Diagnostic::error("not-a-file", message).help("write to a regular file"))
 }
 
 fn local(text: &str) -> &str {
@@ -290,15 +307,22 @@ fn real(path: &Path) -> PathBuf {
 
 /// Returns the fixed part of a file pattern, resolved, and the pattern below it; `None` if the text is not a pattern.
 fn pattern(text: &str, path: &Path) -> Option<(PathBuf, Pattern)> {
-    let wild = |text: &str| text.contains(['*', '?', '[']);
-    if !wild(text) || path.exists() {
+    // A file may be named like a pattern.
+    if !is_wild(text) || path.exists() {
         return None;
     }
-    let is_fixed = |part: &Component<'_>| !part.as_os_str().to_str().is_some_and(wild);
-    let fixed = real(&path.components().take_while(is_fixed).collect::<PathBuf>());
-    let rest: PathBuf = path.components().skip_while(is_fixed).collect();
+    let (mut fixed, mut rest) = (PathBuf::new(), PathBuf::new());
+    for part in path.components() {
+        let is_rest = !rest.as_os_str().is_empty() || part.as_os_str().to_str().is_some_and(is_wild);
+        if is_rest { rest.push(part) } else { fixed.push(part) }
+    }
+    let fixed = real(&fixed);
     let whole = Path::new(&Pattern::escape(fixed.to_str()?)).join(rest);
     Some((fixed.clone(), Pattern::new(whole.to_str()?).ok()?))
+}
+
+fn is_wild(text: &str) -> bool {
+    text.contains(['*', '?', '['])
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use indexmap::IndexMap;
 use petgraph::graph::NodeIndex;
 use serde_json::Value;
 
-use super::graph::{Input, Node, Plan};
+use super::graph::{Node, Plan};
 use super::services::identity;
 use crate::diagnostic::Diagnostic;
 use crate::endpoint::services_in;
 use crate::error::OperatorError;
-use crate::operator::{PortType, RetryPolicy};
+use crate::operator::{PortType, RetryPolicy, texts};
 use crate::spec::{Rows, TestCase, service_of, suggest};
 
 /// Outputs of the nodes by id.
@@ -20,36 +20,39 @@ type Outputs<'a> = BTreeMap<&'a str, &'a IndexMap<String, PortType>>;
 
 /// Returns the outputs named in tests that do not exist, or are folders.
 pub(super) fn test_issues(tests: &[TestCase], outputs: &Outputs<'_>) -> Vec<Diagnostic> {
-    let issues = tests.iter().flat_map(|test| {
-        let named = test.given.iter().chain(test.expect.iter().map(|expected| &expected.rows));
-        // With params of its own, a matrix may have other variants: they are checked when the test runs.
-        let named = named.filter(|rows| test.params.is_empty() || !rows.output.contains('@'));
-        named.filter_map(|rows| issue(rows, outputs))
-    });
-    issues.collect()
+    let mut issues = Vec::new();
+    for test in tests {
+        for rows in test.given.iter().chain(test.expect.iter().map(|expected| &expected.rows)) {
+            // With params of its own, a matrix may have other variants: they are checked when the test runs.
+            if test.params.is_empty() || !rows.output.contains('@') {
+                issues.extend(issue(rows, outputs));
+            }
+        }
+    }
+    issues
 }
 
 fn issue(rows: &Rows, outputs: &Outputs<'_>) -> Option<Diagnostic> {
-    let error = |message: String| Diagnostic::error("unknown-output", message).at(rows.span, "");
     let (node, port) = split(&rows.output, |id| outputs.contains_key(id));
-    let Some(ports) = outputs.get(node) else {
+    let (message, help) = if let Some(ports) = outputs.get(node) {
+        let output = port.map_or_else(|| ports.first(), |port| ports.get_key_value(port));
+        match output {
+            Some((_, PortType::Rows(_))) => return None,
+            Some((port, kind)) => {
+                let help = "a test gives and expects rows: name a node that makes a table";
+                (format!("`{node}.{port}` is {kind}"), help.to_owned())
+            }
+            None => {
+                let names: Vec<&str> = ports.keys().map(String::as_str).collect();
+                let port = port.unwrap_or_default();
+                (format!("`{node}` has no output `{port}`"), suggest(port, &names, "its outputs"))
+            }
+        }
+    } else {
         let names: Vec<&str> = outputs.keys().copied().collect();
-        let help = suggest(node, &names, "nodes");
-        return Some(error(format!("there is no node `{node}`")).help(help));
+        (format!("there is no node `{node}`"), suggest(node, &names, "nodes"))
     };
-    let found = port.map_or_else(|| ports.first(), |port| ports.get_key_value(port));
-    match found {
-        Some((_, PortType::Rows(_))) => None,
-        Some((port, kind)) => {
-            let help = "a test gives and expects rows: name a node that makes a table";
-            Some(error(format!("`{node}.{port}` is {kind}")).help(help))
-        }
-        None => {
-            let names: Vec<&str> = ports.keys().map(String::as_str).collect();
-            let port = port.unwrap_or_default();
-            Some(error(format!("`{node}` has no output `{port}`")).help(suggest(port, &names, "its outputs")))
-        }
-    }
+    Some(Diagnostic::error("unknown-output", message).at(rows.span, "").help(help))
 }
 
 /// Splits `NODE.PORT`; the whole text is tried first.
@@ -80,6 +83,7 @@ impl Plan {
     pub fn redirect(&mut self, index: NodeIndex, address: &str) -> Result<(), OperatorError> {
         let node = &mut self[index];
         node.spec.retry = RetryPolicy { max_attempts: 1, ..node.spec.retry };
+        // A script answers in order: parallel rows would take each other's answers.
         node.spec.resources.concurrency = Some(1);
         // Several services may have one address.
         let called: BTreeSet<String> =
@@ -103,6 +107,7 @@ impl Plan {
         let left = services_of(&node.operator.params);
         let sources = drop_services(node, &before.difference(&left).cloned().collect());
         for source in sources {
+            // The nodes that only a replaced service read need not run in the test.
             if let Some(edge) = self.graph.find_edge(source, index) {
                 self.graph.remove_edge(edge);
             }
@@ -113,41 +118,32 @@ impl Plan {
 
 /// Removes services from a node; returns the nodes that only these services read.
 fn drop_services(node: &mut Node, replaced: &BTreeSet<String>) -> BTreeSet<NodeIndex> {
-    let is_replaced = |port: &str| service_of(port).is_some_and(|service| replaced.contains(service));
-    let (gone, inputs): (Vec<Input>, Vec<Input>) =
-        std::mem::take(&mut node.inputs).into_iter().partition(|input| is_replaced(&input.port));
-    node.inputs = inputs;
+    let mut unused: BTreeSet<NodeIndex> = node.inputs.iter().map(|input| input.node).collect();
+    node.inputs.retain(|input| service_of(&input.port).is_none_or(|service| !replaced.contains(service)));
     node.spec.services.retain(|service| !replaced.contains(&service.name));
     node.services = identity(&node.spec.services, &node.operator.params);
-    let used: BTreeSet<NodeIndex> = node.inputs.iter().map(|input| input.node).collect();
-    gone.iter().map(|input| input.node).filter(|index| !used.contains(index)).collect()
+    // Another input may read the same node.
+    unused.retain(|index| node.inputs.iter().all(|input| input.node != *index));
+    unused
 }
 
 /// Returns the services that params refer to.
 fn services_of(params: &Value) -> BTreeSet<String> {
-    let (mut found, mut pending) = (BTreeSet::new(), vec![params]);
-    while let Some(value) = pending.pop() {
-        match value {
-            Value::String(text) => found.extend(services_in(text).map(str::to_owned)),
-            Value::Array(items) => pending.extend(items),
-            Value::Object(fields) => pending.extend(fields.values()),
-            _ => {}
-        }
-    }
-    found
+    texts(params).into_iter().flat_map(|(_, text)| services_in(text)).map(str::to_owned).collect()
 }
 
 /// Replaces the beginning of all strings that are, or continue, an address; returns their number.
 fn replace(value: &mut Value, old: &str, new: &str) -> usize {
     match value {
-        Value::String(text) => {
-            let rest = text.strip_prefix(old).filter(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']));
-            let Some(rest) = rest.map(str::to_owned) else { return 0 };
-            *text = format!("{new}{rest}");
-            1
-        }
+        Value::String(text) => match text.strip_prefix(old) {
+            Some(rest) if rest.is_empty() || rest.starts_with(['/', '?', '#']) => {
+                *text = format!("{new}{rest}");
+                1
+            }
+            _ => 0,
+        },
         Value::Array(items) => items.iter_mut().map(|item| replace(item, old, new)).sum(),
-        Value::Object(fields) => fields.iter_mut().map(|(_, value)| replace(value, old, new)).sum(),
+        Value::Object(fields) => fields.values_mut().map(|value| replace(value, old, new)).sum(),
         _ => 0,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::error::Result as DataFusionResult;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility, lit};
 use datafusion::prelude::{DataFrame, SQLOptions, SessionContext};
 use datafusion::sql::parser::DFParserBuilder;
@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
 use super::datafusion_error::{explain, parse_fault};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::Diagnostic;
 use crate::error::OperatorError;
 use crate::operator::{
     ParamIssue, PortType, QueryInputs, QueryKernel, QueryOutput, SHORTER, Tables, check_nesting, planned,
@@ -39,8 +39,10 @@ pub struct Offenders {
 impl Offenders {
     /// Returns the query for a rule; `None` for rules about numbers of rows.
     pub fn of(rule: &Rule) -> Option<Self> {
-        let counts = matches!(rule, Rule::Rows { .. } | Rule::Rejects { .. });
-        (!counts).then(|| Self { rule: rule.clone(), fleeting: AtomicBool::new(false) })
+        if matches!(rule, Rule::Rows { .. } | Rule::Rejects { .. }) {
+            return None;
+        }
+        Some(Self { rule: rule.clone(), fleeting: AtomicBool::new(false) })
     }
 
     /// Whether the planned query may give another answer for the same rows.
@@ -49,44 +51,50 @@ impl Offenders {
     }
 
     async fn frame(&self, session: &SessionContext) -> Result<DataFrame, OperatorError> {
-        let explained = |error| explain("sql", error, &[ROWS.to_owned()]);
-        let sql = match &self.rule {
-            Rule::Sql(sql) if Rule::is_query(sql) => {
-                let options =
-                    SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-                return session.sql_with_options(sql, options).await.map_err(explained);
-            }
-            Rule::Sql(sql) => Some(sql),
-            _ => None,
-        };
+        if let Rule::Sql(sql) = &self.rule
+            && Rule::is_query(sql)
+        {
+            // A check must change nothing.
+            let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+            return session.sql_with_options(sql, options).await.map_err(explained);
+        }
         let rows = session.table(ROWS).await?;
         let schema = Arc::clone(rows.schema().inner());
-        if let Some(sql) = sql {
-            let predicate = rows.parse_sql_expr(sql).map_err(explained)?;
-            let kind = predicate.get_type(rows.schema()).map_err(explained)?;
-            if !matches!(kind, DataType::Boolean | DataType::Null) {
-                let error = OperatorError::pipeline(format!("`sql`: the predicate gives {kind}, not true or false"));
-                return Err(error.with_help("a query that must return no row begins with SELECT"));
-            }
-            let columns = predicate.column_refs().into_iter().map(|column| column.name.clone()).collect();
-            let kept = rows.filter(predicate.is_not_true()).map_err(explained)?;
-            return Ok(shown(kept, &schema, columns)?);
-        }
         let frame = match &self.rule {
+            Rule::Sql(sql) => {
+                let predicate = rows.parse_sql_expr(sql).map_err(explained)?;
+                let kind = predicate.get_type(rows.schema()).map_err(explained)?;
+                if !matches!(kind, DataType::Boolean | DataType::Null) {
+                    let message = format!("`sql`: the predicate gives {kind}, not true or false");
+                    let help = "a query that must return no row begins with SELECT";
+                    return Err(OperatorError::pipeline(message).with_help(help));
+                }
+                let columns = predicate.column_refs().into_iter().map(|column| column.name.clone()).collect();
+                // A row for which the predicate is null breaks the rule, too.
+                let offending = rows.filter(predicate.is_not_true()).map_err(explained)?;
+                shown(offending, &schema, columns)
+            }
             Rule::Unique(columns) => twice(rows, columns),
             Rule::NotNull(columns) => {
                 let lacks = columns.iter().map(|column| named(column).is_null()).reduce(Expr::or);
                 shown(rows.filter(lacks.unwrap_or_else(|| lit(false)))?, &schema, Vec::new())
             }
             Rule::Range { column, min, max } => {
-                let below = min.map(|min| named(column).lt(lit(min)));
-                let above = max.map(|max| named(column).gt(lit(max)));
-                let floats = schema.field_with_name(column).is_ok_and(|field| field.data_type().is_floating());
-                let undefined = floats.then(|| datafusion::functions::math::expr_fn::isnan(named(column)));
-                let outside = [below, above, undefined].into_iter().flatten().reduce(Expr::or);
-                shown(rows.filter(outside.unwrap_or_else(|| lit(false)))?, &schema, vec![column.clone()])
+                let mut outside = Vec::new();
+                if let Some(min) = min {
+                    outside.push(named(column).lt(lit(*min)));
+                }
+                if let Some(max) = max {
+                    outside.push(named(column).gt(lit(*max)));
+                }
+                // NaN is neither below nor above a bound, and in no range.
+                if schema.field_with_name(column).is_ok_and(|field| field.data_type().is_floating()) {
+                    outside.push(datafusion::functions::math::expr_fn::isnan(named(column)));
+                }
+                let outside = outside.into_iter().reduce(Expr::or).unwrap_or_else(|| lit(false));
+                shown(rows.filter(outside)?, &schema, vec![column.clone()])
             }
-            Rule::Rows { .. } | Rule::Rejects { .. } | Rule::Sql(_) => Ok(rows),
+            Rule::Rows { .. } | Rule::Rejects { .. } => Ok(rows),
         };
         Ok(frame?)
     }
@@ -100,11 +108,16 @@ impl QueryKernel for Offenders {
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
             let frame = self.frame(session).await?;
+            // Read after planning, by the caller that decides whether to remember the outcome.
             self.fleeting.store(is_fleeting(frame.logical_plan())?, Ordering::Relaxed);
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
         }
         .boxed()
     }
+}
+
+fn explained(error: DataFusionError) -> OperatorError {
+    explain("sql", error, &[ROWS.to_owned()])
 }
 
 /// A column by its exact name.
@@ -124,13 +137,13 @@ fn twice(rows: DataFrame, columns: &[String]) -> DataFusionResult<DataFrame> {
 
 /// Keeps the id and the named columns of the rows.
 fn shown(rows: DataFrame, schema: &SchemaRef, columns: Vec<String>) -> DataFusionResult<DataFrame> {
-    let mut kept: Vec<String> = schema.field_with_name("id").map(|id| id.name().clone()).into_iter().collect();
-    let order = schema.fields().iter().map(|field| field.name()).filter(|name| columns.contains(*name));
-    kept.extend(order.filter(|name| *name != "id").take(SHOWN).cloned());
-    if kept.is_empty() {
-        return Ok(rows);
+    let mut selected = Vec::new();
+    if schema.field_with_name("id").is_ok() {
+        selected.push(named("id"));
     }
-    rows.select(kept.iter().map(|name| named(name)).collect::<Vec<_>>())
+    let order = schema.fields().iter().filter(|field| field.name() != "id" && columns.contains(field.name()));
+    selected.extend(order.take(SHOWN).map(|field| named(field.name())));
+    if selected.is_empty() { Ok(rows) } else { rows.select(selected) }
 }
 
 fn is_fleeting(plan: &LogicalPlan) -> DataFusionResult<bool> {
@@ -149,8 +162,7 @@ fn is_fleeting(plan: &LogicalPlan) -> DataFusionResult<bool> {
 
 /// Returns the checks of a node that name an output that it lacks, ask for rows of a folder, or are no SQL.
 pub(super) fn check_issues(node: &NodeSpec, outputs: &IndexMap<String, PortType>) -> Vec<Diagnostic> {
-    let issue = |check: &CheckSpec| port_issue(node, check, outputs).or_else(|| syntax_issue(check));
-    node.checks.iter().filter_map(issue).collect()
+    node.checks.iter().filter_map(|check| port_issue(node, check, outputs).or_else(|| syntax_issue(check))).collect()
 }
 
 fn syntax_issue(spec: &CheckSpec) -> Option<Diagnostic> {
@@ -159,14 +171,7 @@ fn syntax_issue(spec: &CheckSpec) -> Option<Diagnostic> {
         let error = Diagnostic::error("bad-check", format!("`sql`: {message}")).at(spec.span, "").used_at(spec.via);
         return Some(Diagnostic { word: word.map(Box::new), ..error.help(SHORTER) });
     }
-    let parsed = DFParserBuilder::new(text.as_str()).build().and_then(|mut parser| {
-        if Rule::is_query(text) {
-            parser.parse_statements().map(|all| all.len())
-        } else {
-            parser.parse_into_expr().map(|_| 1)
-        }
-    });
-    let (message, word) = match parsed {
+    let (message, word) = match statements(text) {
         Ok(1) => return None,
         Ok(count) => (format!("`sql`: expected one query, found {count} statements"), None),
         Err(error) => {
@@ -177,6 +182,16 @@ fn syntax_issue(spec: &CheckSpec) -> Option<Diagnostic> {
     let error = Diagnostic::error("bad-check", message).at(spec.span, "").used_at(spec.via);
     let error = error.help("write a predicate that is true for every row (`f1 >= 0`), or a query that finds no row");
     Some(Diagnostic { word: word.map(Box::new), ..error })
+}
+
+/// Parses SQL; returns the number of its statements.
+fn statements(text: &str) -> DataFusionResult<usize> {
+    let mut parser = DFParserBuilder::new(text).build()?;
+    if Rule::is_query(text) {
+        return Ok(parser.parse_statements()?.len());
+    }
+    parser.parse_into_expr()?;
+    Ok(1)
 }
 
 fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, PortType>) -> Option<Diagnostic> {
@@ -196,35 +211,30 @@ fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, Port
         return None;
     }
     let message = format!("`{}.{port}` is {port_type}, and has no rows to check", node.id);
-    let tables: Vec<&str> =
-        outputs.iter().filter(|(_, port)| matches!(port, PortType::Rows(_))).map(|(name, _)| name.as_str()).collect();
+    let tables = outputs.iter().filter(|(_, port_type)| matches!(port_type, PortType::Rows(_)));
+    let tables: Vec<&str> = tables.map(|(name, _)| name.as_str()).collect();
     let help = format!("write `port:` with one of its tables ({}), or check a node that makes rows", tables.join(", "));
     Some(Diagnostic::error("port-kind", message).at(at, "").help(help))
 }
 
 /// Returns the checks of a node that do not fit the known columns of its outputs.
 pub(super) fn column_issues(node: &NodeSpec, default: Option<&str>, known: &Tables) -> Vec<Diagnostic> {
-    let issue = |spec: &CheckSpec| {
-        let schema = known.get(spec.check.port.as_deref().or(default)?)?;
-        unfit(spec, schema)
-    };
-    node.checks.iter().filter_map(issue).collect()
+    let checks = node.checks.iter();
+    checks.filter_map(|spec| unfit(spec, known.get(spec.check.port.as_deref().or(default)?)?)).collect()
 }
 
 fn unfit(spec: &CheckSpec, schema: &SchemaRef) -> Option<Diagnostic> {
-    let bad = |message: String, at: Span| Diagnostic::error("bad-check", message).at(at, "");
     for (column, span) in &spec.columns {
         if let Some((message, help)) = unfit_column(&spec.check.rule, column, schema) {
-            return Some(bad(message, *span).help(help));
+            return Some(Diagnostic::error("bad-check", message).at(*span, "").help(help));
         }
     }
     let query = Offenders::of(&spec.check.rule)?;
     let tables: Tables = BTreeMap::from([(ROWS.to_owned(), Arc::clone(schema))]);
     let error = planned(&query, &tables).err()?;
-    let message = error.message.clone();
+    let found = Diagnostic::error("bad-check", error.message.as_str()).at(spec.span, "").used_at(spec.via);
     let issue = ParamIssue::from(error);
-    let error = bad(message, spec.span).used_at(spec.via);
-    Some(Diagnostic { help: issue.help, word: issue.word.map(Box::new), ..error })
+    Some(Diagnostic { help: issue.help, word: issue.word.map(Box::new), ..found })
 }
 
 /// Returns why a rule cannot be applied to a column, and the remedy.
@@ -234,8 +244,9 @@ pub fn unfit_column(rule: &Rule, column: &str, schema: &SchemaRef) -> Option<(St
         return Some((format!("there is no column `{column}`"), suggest(column, &names, "columns")));
     };
     let kind = field.data_type();
-    let is_number = kind.is_numeric() || matches!(kind, DataType::Null);
-    let wants_number = matches!(rule, Rule::Range { .. });
-    let help = "check texts and times with `sql`".to_owned();
-    (wants_number && !is_number).then(|| (format!("`range` needs a column of numbers, and `{column}` is {kind}"), help))
+    if !matches!(rule, Rule::Range { .. }) || kind.is_numeric() || matches!(kind, DataType::Null) {
+        return None;
+    }
+    let message = format!("`range` needs a column of numbers, and `{column}` is {kind}");
+    Some((message, "check texts and times with `sql`".to_owned()))
 }

@@ -20,12 +20,8 @@ pub fn pipeline_schema(registry: &Registry) -> Value {
         }));
     }
     definitions.insert("node".to_owned(), node_schema(&names, &branches));
-    definitions.insert(
-        "duration".to_owned(),
-        json!({
-            "type": ["string", "number"], "description": "Seconds, or a number with a unit: `500ms`, `1s`, `2m`.",
-        }),
-    );
+    let about = "Seconds, or a number with a unit: `500ms`, `1s`, `2m`.";
+    definitions.insert("duration".to_owned(), json!({"type": ["string", "number"], "description": about}));
     let mut schema = top();
     schema["$defs"] = Value::Object(definitions);
     schema
@@ -43,10 +39,7 @@ fn top() -> Value {
             "description": {"type": "string", "description": "Purpose of the pipeline."},
             "params": {"type": "object", "description": "Values for `${params.name}`; overridden by --set and --params."},
             "include": {"description": "Other files whose nodes and params are included."},
-            "nodes": {
-                "type": "object", "description": "The nodes, by id.",
-                "additionalProperties": {"$ref": "#/$defs/node"},
-            },
+            "nodes": nodes("The nodes, by id."),
             "repeat": {
                 "type": "object", "description": "Loops, by name.",
                 "additionalProperties": repeat_schema(),
@@ -62,8 +55,15 @@ fn top() -> Value {
     })
 }
 
+fn nodes(description: &str) -> Value {
+    json!({"type": "object", "description": description, "additionalProperties": {"$ref": "#/$defs/node"}})
+}
+
+fn outputs(description: &str) -> Value {
+    json!({"type": "object", "description": description, "additionalProperties": {"type": "string"}})
+}
+
 fn repeat_schema() -> Value {
-    let outputs = |description: &str| json!({"type": "object", "description": description, "additionalProperties": {"type": "string"}});
     json!({
         "type": "object",
         "additionalProperties": false,
@@ -72,10 +72,7 @@ fn repeat_schema() -> Value {
             "rounds": {"type": ["integer", "string"], "description": "Number of rounds. `${repeat.round}` counts them from 0."},
             "carry": outputs("What the first round starts from, by name: `node` or `node.port`. Nodes of the loop refer to it by that name."),
             "next": outputs("What the next round starts from, by the same names: outputs of nodes of the loop. `LOOP.NAME` is that of the last round, or of the one that `best` and `stop` choose."),
-            "nodes": {
-                "type": "object", "description": "The nodes of a round, by id.",
-                "additionalProperties": {"$ref": "#/$defs/node"},
-            },
+            "nodes": nodes("The nodes of a round, by id."),
             "include": {"description": "Files with nodes of a round, as for `include` of the pipeline. They have `nodes`, `params` and `include`."},
             "keep": {
                 "description": "Of which rounds models, states and other folders stay in the store: `last`, or `{every: 10, last: 2}`. Those of other rounds are released while the loop runs, once all nodes that use them are done. Default: all stay.",
@@ -110,9 +107,11 @@ fn stop_schema() -> Value {
     })
 }
 
+fn amount(description: &str) -> Value {
+    json!({"type": ["number", "string"], "description": description})
+}
+
 fn budget_schema() -> Value {
-    let amount = |description: &str| json!({"type": ["number", "string"], "description": description});
-    let limits = |description: &str| json!({"type": "object", "description": description});
     json!({
         "type": "object",
         "description": "Limits on the calls of one run. Once one is used up, the run stops with exit code 4; the next run resumes. `run --budget` replaces single limits.",
@@ -121,8 +120,8 @@ fn budget_schema() -> Value {
             "calls": amount("Calls to endpoints, retries included."),
             "tokens": amount("Prompt and completion tokens, for example `1.5M`."),
             "cost": amount("Cost in the currency of `prices`."),
-            "per_day": limits("Limits of all runs of the pipeline from midnight to midnight, in the time zone of `schedule`."),
-            "per_month": limits("Limits of all runs of the pipeline in a calendar month."),
+            "per_day": {"type": "object", "description": "Limits of all runs of the pipeline from midnight to midnight, in the time zone of `schedule`."},
+            "per_month": {"type": "object", "description": "Limits of all runs of the pipeline in a calendar month."},
         },
     })
 }
@@ -148,8 +147,11 @@ fn tests_schema() -> Value {
     })
 }
 
+fn duration(description: &str) -> Value {
+    json!({"$ref": "#/$defs/duration", "description": description})
+}
+
 fn schedule_schema() -> Value {
-    let duration = |description: &str| json!({"$ref": "#/$defs/duration", "description": description});
     json!({
         "type": "object",
         "description": "When `searchmill schedule` runs the pipeline.",
@@ -250,14 +252,20 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
     })
 }
 
+/// One text or a list of texts.
+fn texts(description: &str) -> Value {
+    json!({"description": description, "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+}
+
+fn limits(description: &str, keys: &[&str]) -> Value {
+    let mut properties = Map::new();
+    for key in keys {
+        properties.insert((*key).to_owned(), json!({"type": ["number", "string"]}));
+    }
+    json!({"type": "object", "description": description, "additionalProperties": false, "properties": properties})
+}
+
 fn check_schema() -> Value {
-    let names = json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
-    let columns = |description: &str| json!({"description": description, "anyOf": names["anyOf"]});
-    let amount = json!({"type": ["number", "string"]});
-    let limits = |description: &str, keys: &[&str]| {
-        let keys = keys.iter().map(|key| ((*key).to_owned(), amount.clone())).collect::<Map<_, _>>();
-        json!({"type": "object", "description": description, "additionalProperties": false, "properties": keys})
-    };
     let mut range = limits("Range of a column's values; nulls are passed over.", &["min", "max"]);
     range["properties"]["column"] = json!({"type": "string"});
     json!({
@@ -266,8 +274,8 @@ fn check_schema() -> Value {
         "properties": {
             "rows": limits("Number of rows.", &["min", "max"]),
             "rejects": limits("Share of rows that the node rejected or dropped, from 0 to 1.", &["max"]),
-            "unique": columns("Columns in which no two rows have the same values."),
-            "not_null": columns("Columns without nulls."),
+            "unique": texts("Columns in which no two rows have the same values."),
+            "not_null": texts("Columns without nulls."),
             "range": range,
             "sql": {"type": "string", "description": "A predicate that is true for every row, or a query over `rows` that returns no row."},
             "port": {"type": "string", "description": "The checked output. Default: the first one."},
@@ -280,10 +288,6 @@ fn check_schema() -> Value {
 }
 
 fn service_schema() -> Value {
-    let texts = |description: &str| {
-        let either = json!([{"type": "string"}, {"type": "array", "items": {"type": "string"}}]);
-        json!({"description": description, "anyOf": either})
-    };
     json!({
         "type": "object",
         "additionalProperties": false,
@@ -292,11 +296,11 @@ fn service_schema() -> Value {
             "adapter": {"type": "string", "description": "A LoRA adapter for `model`."},
             "search": texts("The indexes that `searchmill serve env` serves."),
             "program": texts("Another server: its words. `{port}` is its port, `{NAME}` the path of an input in `from`."),
-            "from": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Inputs of `program`, by name."},
+            "from": outputs("Inputs of `program`, by name."),
             "args": texts("Further arguments of `searchmill serve`, for example `[--context, \"4096\"]`."),
             "env": texts("Environment variables passed on, beside PATH, HOME, TMPDIR and LD_LIBRARY_PATH."),
             "ready": {"type": "string", "description": "Path that answers with a status of 2xx once it is ready. Required with `program`."},
-            "within": {"$ref": "#/$defs/duration", "description": "Longest time until it is ready. Default: 10 minutes."},
+            "within": duration("Longest time until it is ready. Default: 10 minutes."),
         },
     })
 }
@@ -304,29 +308,32 @@ fn service_schema() -> Value {
 /// Returns the params' schema, with its definitions moved to the top and `${…}` allowed for every value.
 fn operator_schema(entry: &OperatorEntry, definitions: &mut Map<String, Value>) -> Value {
     let mut schema = (entry.schema)();
+    // References are resolved from the root of the whole schema.
     let own = schema.as_object_mut().and_then(|map| map.remove("$defs"));
     if let Some(map) = schema.as_object_mut() {
         map.remove("$schema");
     }
-    let rename = |name: &str| format!("{}.{name}", entry.name);
-    for (name, mut definition) in own.as_ref().and_then(Value::as_object).cloned().unwrap_or_default() {
-        adapt(&mut definition, &rename);
-        definitions.insert(rename(&name), definition);
+    // Operators may have different types of one name.
+    if let Some(Value::Object(own)) = own {
+        for (name, mut definition) in own {
+            adapt(&mut definition, entry.name);
+            definitions.insert(format!("{}.{name}", entry.name), definition);
+        }
     }
-    adapt(&mut schema, &rename);
+    adapt(&mut schema, entry.name);
     schema
 }
 
-fn adapt(schema: &mut Value, rename: &impl Fn(&str) -> String) {
+fn adapt(schema: &mut Value, operator: &str) {
     match schema {
         Value::Object(map) => {
             if let Some(Value::String(reference)) = map.get_mut("$ref")
                 && let Some(name) = reference.strip_prefix("#/$defs/")
             {
-                *reference = format!("#/$defs/{}", rename(name));
+                *reference = format!("#/$defs/{operator}.{name}");
             }
             for (_, value) in map.iter_mut() {
-                adapt(value, rename);
+                adapt(value, operator);
             }
             if let Some(Value::Object(properties)) = map.get_mut("properties") {
                 for (_, property) in properties.iter_mut() {
@@ -336,7 +343,7 @@ fn adapt(schema: &mut Value, rename: &impl Fn(&str) -> String) {
         }
         Value::Array(items) => {
             for item in items {
-                adapt(item, rename);
+                adapt(item, operator);
             }
         }
         _ => {}
@@ -345,9 +352,11 @@ fn adapt(schema: &mut Value, rename: &impl Fn(&str) -> String) {
 
 /// Allows the property or a `${…}` reference.
 fn with_template(property: Value) -> Value {
+    // A free text may be a reference anyway.
     if property.get("type") == Some(&json!("string")) && property.get("enum").is_none() {
         return property;
     }
+    // Editors show the description of the property, not those of its alternatives.
     let description = property.get("description").cloned();
     let mut either = json!({"anyOf": [property, {"type": "string", "pattern": "^\\$\\{.+\\}$"}]});
     if let Some(description) = description {

@@ -30,6 +30,7 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<NodeIndex>,
         let below = reach(named_by(plan, &selection.from)?, |node| plan.dependents(node));
         chosen.retain(|node| below.contains(node));
     }
+    // Last: `--only` stands for itself, whatever the others select.
     if !selection.only.is_empty() {
         chosen = named_by(plan, &selection.only)?.into_iter().collect();
     }
@@ -104,9 +105,20 @@ pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
     let mut found = Vec::new();
     for id in ids {
         let before = found.len();
-        match node_of(plan, id) {
-            Some(node) => found.push(node),
-            None => found.extend(variants_named(plan, id)),
+        if let Some(node) = node_of(plan, id) {
+            found.push(node);
+            continue;
+        }
+        // All nodes of a matrix or loop, or those of them that have the named port.
+        let (name, port) = match id.split_once('.') {
+            Some((name, port)) => (name, Some(port)),
+            None => (id.as_str(), None),
+        };
+        for (index, node) in plan.indexed() {
+            let is_variant = node.id().is_variant() && node.id().name() == name && !node.spec.matrix.is_empty();
+            if is_variant && port.is_none_or(|port| node.outputs.contains_key(port)) {
+                found.push(index);
+            }
         }
         if found.len() == before {
             for output in plan.of_loops(id) {
@@ -120,26 +132,11 @@ pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
     Ok(found)
 }
 
-/// Returns the nodes of a matrix of that name, or those of them that have the named port.
-fn variants_named(plan: &Plan, id: &str) -> Vec<NodeIndex> {
-    let (name, port) = match id.split_once('.') {
-        Some((name, port)) => (name, Some(port)),
-        None => (id, None),
-    };
-    let mut found = Vec::new();
-    for (index, node) in plan.indexed() {
-        let is_variant = node.id().is_variant() && node.id().name() == name && !node.spec.matrix.is_empty();
-        if is_variant && port.is_none_or(|port| node.outputs.contains_key(port)) {
-            found.push(index);
-        }
-    }
-    found
-}
-
 fn reach(start: Vec<NodeIndex>, next: impl Fn(NodeIndex) -> Vec<NodeIndex>) -> BTreeSet<NodeIndex> {
     let mut seen: BTreeSet<NodeIndex> = start.iter().copied().collect();
     let mut pending = start;
     while let Some(node) = pending.pop() {
+        // A node is visited once, however many paths lead to it.
         pending.extend(next(node).into_iter().filter(|near| seen.insert(*near)));
     }
     seen

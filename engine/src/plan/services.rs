@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::endpoint::refers_to_service;
-use crate::operator::{Accept, Arity, CommandSources, Declaration, InputPort, TreeKind};
+use crate::operator::{Accept, Arity, CommandSources, Declaration, InputPort, TreeKind, texts};
 use crate::spec::{Binding, Serves, ServiceSpec};
 
 /// Returns the ports of a service with their bindings.
@@ -13,14 +13,12 @@ pub(super) fn ports_of(service: &ServiceSpec) -> Vec<(InputPort, &Binding)> {
         Serves::Search => (Accept::Tree(TreeKind::Index), Arity::Many),
         Serves::Program(_) => (Accept::Any, Arity::One),
     };
-    let port = |binding: &Binding| InputPort {
-        name: binding.port.clone().unwrap_or_default(),
-        accept: accept.clone(),
-        arity,
-        about: String::new(),
-        rejects_of: None,
-    };
-    service.from.iter().map(|binding| (port(binding), binding)).collect()
+    let mut ports = Vec::new();
+    for binding in &service.from {
+        let (name, accept) = (binding.port.clone().unwrap_or_default(), accept.clone());
+        ports.push((InputPort { name, accept, arity, about: String::new(), rejects_of: None }, binding));
+    }
+    ports
 }
 
 /// Place of the params that refer to services, among the services of a key. It is no name of a service.
@@ -32,40 +30,29 @@ pub(super) fn identity(services: &[ServiceSpec], params: &Value) -> Value {
     if services.is_empty() {
         return Value::Null;
     }
-    let one = |service: &ServiceSpec| {
+    let mut all = Map::new();
+    for service in services {
         let identity = match &service.serves {
             Serves::Model => json!({"serves": "model", "args": service.args}),
             Serves::Search => json!({"serves": "search", "args": service.args}),
             Serves::Program(words) => json!({"serves": "program", "words": words}),
         };
-        (service.name.clone(), identity)
-    };
-    let mut all: Map<String, Value> = services.iter().map(one).collect();
-    let mut referring = Map::new();
-    collect(params, String::new(), &mut referring);
-    all.insert(PARAMS.to_owned(), Value::Object(referring));
-    Value::Object(all)
-}
-
-fn collect(value: &Value, path: String, found: &mut Map<String, Value>) {
-    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    match value {
-        Value::String(text) if refers_to_service(text) => drop(found.insert(path, value.clone())),
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(place, item)| collect(item, below(&place.to_string()), found));
-        }
-        Value::Object(fields) => fields.iter().for_each(|(key, value)| collect(value, below(key), found)),
-        _ => {}
+        all.insert(service.name.clone(), identity);
     }
+    let referring = texts(params).into_iter().filter(|(_, text)| refers_to_service(text));
+    all.insert(PARAMS.to_owned(), referring.map(|(path, text)| (path, Value::from(text))).collect());
+    Value::Object(all)
 }
 
 /// Adds the files and programs that the words of services name to what an operator reads. `services`: see [`identity`].
 pub fn with_files_of_services(declaration: Declaration, services: &Value, commands: CommandSources) -> Declaration {
-    let words = |service: &Value| {
-        let words = service["words"].as_array()?.iter().filter_map(Value::as_str);
-        Some(words.filter(|word| !word.contains('{')).map(str::to_owned).collect::<Vec<_>>())
-    };
-    let programs: Vec<_> = services.as_object().into_iter().flat_map(Map::values).filter_map(words).collect();
+    let mut programs: Vec<Vec<String>> = Vec::new();
+    for service in services.as_object().into_iter().flat_map(Map::values) {
+        let Some(words) = service["words"].as_array() else { continue };
+        // A word with a place for a port or a path is known only when the service starts.
+        let fixed = words.iter().filter_map(Value::as_str).filter(|word| !word.contains('{'));
+        programs.push(fixed.map(str::to_owned).collect());
+    }
     if programs.is_empty() {
         return declaration;
     }

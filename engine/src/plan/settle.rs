@@ -16,6 +16,7 @@ use super::rejects::with_rejects;
 use crate::error::OperatorError;
 use crate::fingerprint::{identity_params, row_params};
 use crate::node_id::{NodeId, Round};
+use crate::operator::ParamIssue;
 
 /// What a node waits for that depends on how a loop ends.
 pub struct Awaited<'p> {
@@ -103,6 +104,7 @@ impl Plan {
                 Tie::Gathered | Tie::Implied if of.stops => place.round.0,
                 _ => continue,
             };
+            // Of several inputs, the one that waits longest decides.
             let is_more = found.as_ref().is_none_or(|found| rounds >= found.rounds);
             if of.end.is_none() && rounds > 0 && is_more {
                 found = Some(Awaited { of, rounds, inputs: true });
@@ -165,6 +167,7 @@ impl Plan {
             }
             let change = match (input.tie, self.loops.ended.get(&reads)) {
                 (Tie::Gathered, Some(_)) => Change::Remove,
+                // What it needs did not run: neither does it.
                 (Tie::Stated | Tie::HandedOn, Some(ended)) => {
                     let ended = *ended;
                     self.loops.ended.insert(node, ended);
@@ -207,15 +210,15 @@ impl Plan {
     /// Replaces inputs by those of other nodes, or removes them. Returns whether an input port is left without any.
     fn change_inputs(&mut self, node: NodeIndex, changes: &BTreeMap<usize, Change>) -> Result<bool, OperatorError> {
         let is_put_between = self[node].is_put_between();
-        let mut tables = Tables { params: self[node].operator.params.clone() };
+        let mut params = self[node].operator.params.clone();
         let mut inputs = Vec::with_capacity(self[node].inputs.len());
         let mut emptied: BTreeSet<String> = BTreeSet::new();
         for (at, mut input) in self[node].inputs.clone().into_iter().enumerate() {
             match changes.get(&at) {
                 None => inputs.push(input),
                 Some(Change::Remove) => {
-                    if is_put_between {
-                        tables.remove(&input.port);
+                    if is_put_between && let Some(tables) = params[TABLES].as_array_mut() {
+                        tables.retain(|table| name_of_table(table) != Some(&input.port));
                     }
                     emptied.insert(input.port);
                 }
@@ -225,7 +228,7 @@ impl Plan {
                     if is_put_between {
                         // The table is named after the round that it is of.
                         let port = variant_of(self[*chosen].id()).to_owned();
-                        tables.rename(&input.port, &port, &self[*chosen]);
+                        rename_table(&mut params, &input.port, &port, &self[*chosen]);
                         input.port = port;
                     }
                     inputs.push(input);
@@ -241,34 +244,25 @@ impl Plan {
         }
         let node = &mut self[node];
         if is_put_between {
+            // As when the node was bound: the order of its inputs is in the key.
             inputs.sort_by(|one, other| one.port.cmp(&other.port));
-            bind_again(node, tables.params)?;
+            bind_again(node, params)?;
         }
         node.inputs = inputs;
         Ok(false)
     }
 }
 
-/// The params of a node that gathers.
-struct Tables {
-    params: Value,
-}
-
-impl Tables {
-    fn remove(&mut self, name: &str) {
-        if let Some(tables) = self.params[TABLES].as_array_mut() {
-            tables.retain(|table| name_of_table(table) != Some(name));
+/// Names a table in the params of a node that gathers after another round of its node.
+fn rename_table(params: &mut Value, name: &str, new: &str, chosen: &Node) {
+    for table in params[TABLES].as_array_mut().into_iter().flatten() {
+        if name_of_table(table) != Some(name) {
+            continue;
         }
-    }
-
-    /// Names a table after another round of its node.
-    fn rename(&mut self, name: &str, new: &str, chosen: &Node) {
-        let tables = self.params[TABLES].as_array_mut().into_iter().flatten();
-        for table in tables.filter(|table| name_of_table(table) == Some(name)) {
-            table["name"] = new.into();
-            let coordinates = chosen.spec.matrix.iter().enumerate();
-            for (at, round) in coordinates.filter(|(_, coordinate)| coordinate.repeats.is_some()) {
-                table["values"][at] = round.value.to_json();
+        table["name"] = new.into();
+        for (column, coordinate) in chosen.spec.matrix.iter().enumerate() {
+            if coordinate.repeats.is_some() {
+                table["values"][column] = coordinate.value.to_json();
             }
         }
     }
@@ -276,13 +270,15 @@ impl Tables {
 
 /// Gives a node other params.
 fn bind_again(node: &mut Node, params: Value) -> Result<(), OperatorError> {
-    let refused = |path: &str, message: &str| {
-        OperatorError::engine(format!("`{}` cannot be gathered from fewer rounds: `{path}`: {message}", node.id()))
-    };
-    let operator = (node.entry.bind)(params).map_err(|issue| refused(&issue.path, &issue.message))?;
-    if let Some(issue) = operator.declaration.issues.first() {
-        return Err(refused(&issue.path, &issue.message));
+    let mut operator = (node.entry.bind)(params);
+    if let Ok(bound) = &operator
+        && let Some(issue) = bound.declaration.issues.first()
+    {
+        operator = Err(issue.clone());
     }
+    let operator = operator.map_err(|ParamIssue { path, message, .. }| {
+        OperatorError::engine(format!("`{}` cannot be gathered from fewer rounds: `{path}`: {message}", node.id()))
+    })?;
     let schema = (node.entry.schema)();
     node.identity_params = identity_params(&schema, &operator.params);
     node.row_params = row_params(&schema, &operator.params);

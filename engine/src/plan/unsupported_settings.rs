@@ -1,6 +1,6 @@
 //! Rejects node settings that would have no effect: a user who writes one relies on it.
 
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::Diagnostic;
 use crate::operator::Declaration;
 use crate::spec::{NodeSpec, OnError};
 
@@ -8,7 +8,8 @@ use crate::spec::{NodeSpec, OnError};
 pub(super) fn check_settings(node: &NodeSpec, declaration: &Declaration, errors: &mut Vec<Diagnostic>) {
     for (name, span) in &node.settings {
         if let Some((why, help)) = refusal(name, node, declaration) {
-            errors.push(refused(name, *span, &node.operator, why, help));
+            let message = format!("`{name}` changes nothing here: `{}` {why}", node.operator);
+            errors.push(Diagnostic::error("not-honoured", message).at(*span, "").help(help));
         }
     }
 }
@@ -39,9 +40,4 @@ fn refusal(name: &str, node: &NodeSpec, declaration: &Declaration) -> Option<(&'
         }
         _ => None,
     }
-}
-
-fn refused(name: &str, span: Span, operator: &str, why: &str, help: &str) -> Diagnostic {
-    let message = format!("`{name}` changes nothing here: `{operator}` {why}");
-    Diagnostic::error("not-honoured", message).at(span, "").help(help)
 }

@@ -27,6 +27,7 @@ pub fn jittered(schedule: &Schedule, name: &str, tick: Time) -> Time {
     if span == 0 {
         return tick;
     }
+    // Schedules with one cron line start at different times, and each tick at the same time after a restart.
     let digest = hash_bytes(format!("{name}\n{}", tick.timestamp()).as_bytes());
     tick + Duration::from_millis(digest.prefix().swap_bytes() % span)
 }
@@ -54,6 +55,7 @@ pub(super) fn take(schedule: &Schedule, state: &mut State, now: Time, late: Time
     // The rest in order: a tick never overtakes an earlier one.
     while let Some(tick) = pending(schedule, state) {
         let due = jittered(schedule, &state.name, tick);
+        // Later ticks wait for this one, even if their jitter is shorter.
         if due > now {
             break;
         }

@@ -33,6 +33,7 @@ enum Mark {
 fn mark(ended: &Ended) -> Mark {
     match ended.outcome {
         Outcome::Failed | Outcome::Overran | Outcome::Lost => Mark::Failed,
+        // It succeeded, but readers of its outputs got nothing new.
         _ if ended.ending.held > 0 => Mark::Held,
         Outcome::Succeeded | Outcome::DeadLetters => Mark::Good,
         Outcome::BudgetSpent | Outcome::Replaced | Outcome::Stopped => Mark::Open,
@@ -41,12 +42,12 @@ fn mark(ended: &Ended) -> Mark {
 
 /// Returns why the schedule fails, if its last run that says anything failed or held outputs back.
 pub fn failing(ended: &[Ended]) -> Option<Failing> {
-    let telling = || ended.iter().rev().filter(|ended| mark(ended) != Mark::Open);
-    let row = || telling().take_while(|ended| mark(ended) != Mark::Good);
-    let (last, first) = (row().next()?, row().last()?);
-    let ending = &last.ending;
-    let (run, message) = (ending.run.clone(), ending.message.clone());
-    Some(Failing { since: first.ended, runs: row().count(), outcome: last.outcome, run, message })
+    // A run that says nothing neither ends the row nor belongs to it.
+    let telling = ended.iter().rev().filter(|ended| mark(ended) != Mark::Open);
+    let row: Vec<&Ended> = telling.take_while(|ended| mark(ended) != Mark::Good).collect();
+    let (last, first) = (row.first()?, row.last()?);
+    let (run, message) = (last.ending.run.clone(), last.ending.message.clone());
+    Some(Failing { since: first.ended, runs: row.len(), outcome: last.outcome, run, message })
 }
 
 /// Returns the note about the last run, if it is worth one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::arrivals::{self, Arrivals, MOST, jittered};
 use super::health::note;
 use super::notice::Notice;
-use super::state::{Cause, Ended, Ending, Note, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+use super::state::{Cause, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
 /// A tick seen later than this is missed: the machine was suspended.
@@ -92,6 +92,7 @@ struct Step<'a> {
 pub fn step(schedule: &Schedule, state: &mut State, moment: Moment, event: Event) -> Vec<Action> {
     let mut step = Step { schedule, state, moment, actions: Vec::new() };
     step.take(event);
+    // After the event: a run that has just ended gets no signal, and its place is free for the next one.
     step.deadlines();
     step.dispatch();
     step.actions
@@ -116,7 +117,11 @@ impl Step<'_> {
     fn take(&mut self, event: Event) {
         match event {
             Event::Boot { found, resumed } => self.boot(found, resumed),
-            Event::Wake => self.wake(),
+            Event::Wake => {
+                self.recount(None);
+                let arrivals = self.arrivals(self.moment.now - LATE);
+                self.settle(arrivals);
+            }
             Event::Began(id, process) => {
                 if let Some(running) = self.running(id) {
                     running.is_up(Some(process));
@@ -127,6 +132,7 @@ impl Step<'_> {
             }
             Event::Trigger => {
                 let now = self.moment.now;
+                // Ticks are whole seconds, and a ticket has a tick.
                 let second = now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos()));
                 self.admit(second, Cause::Trigger);
             }
@@ -148,36 +154,37 @@ impl Step<'_> {
         let mut lost = Vec::new();
         for id in ids {
             match found.remove(&id).unwrap_or(Found::Lost) {
-                Found::Alive(process) => self.adopt(id, process),
+                Found::Alive(process) => {
+                    let Some(running) = self.running(id) else { continue };
+                    running.is_up(process);
+                    let tick = running.ticket.tick;
+                    self.tell(Notice::Adopted { id, tick });
+                }
                 Found::Ended(ending) => {
                     self.end(id, None, ending);
                 }
-                Found::NeverBegan => self.put_back(id),
+                Found::NeverBegan => {
+                    let Some(index) = self.state.running.iter().position(|running| running.ticket.id == id) else {
+                        continue;
+                    };
+                    // It was stored but never started: it returns to the front of the queue.
+                    let running = self.state.running.remove(index);
+                    self.state.counts.started -= 1;
+                    self.state.waiting.insert(0, running.ticket);
+                }
                 Found::Lost => lost.extend(self.end(id, Some(Outcome::Lost), Ending::default())),
             }
         }
         self.recount(resumed);
         let mut arrivals = self.arrivals(self.moment.now);
         // A tick whose run was lost counts as missed, like a tick whose run never started.
-        let lost = lost.into_iter().filter(|ticket| ticket.cause != Cause::Trigger).map(|ticket| ticket.tick);
-        arrivals.missed.extend(lost);
+        for ticket in lost {
+            if ticket.cause != Cause::Trigger {
+                arrivals.missed.push(ticket.tick);
+            }
+        }
         arrivals.missed.sort_unstable();
         self.settle(arrivals);
-    }
-
-    fn adopt(&mut self, id: u64, process: Option<Process>) {
-        let Some(running) = self.running(id) else { return };
-        running.is_up(process);
-        let tick = running.ticket.tick;
-        self.tell(Notice::Adopted { id, tick });
-    }
-
-    /// A run that was stored but never started returns to the front of the queue.
-    fn put_back(&mut self, id: u64) {
-        let Some(place) = self.state.running.iter().position(|running| running.ticket.id == id) else { return };
-        let running = self.state.running.remove(place);
-        self.state.counts.started -= 1;
-        self.state.waiting.insert(0, running.ticket);
     }
 
     /// Determines from when ticks count: new, changed and resumed schedules start now.
@@ -185,9 +192,11 @@ impl Step<'_> {
         let (cron, timezone) = (self.schedule.cadence.cron(), self.schedule.cadence.timezone());
         let now = self.moment.now;
         let state = &mut *self.state;
+        // Ticks of another cron line say nothing about which of this one were missed.
         let known = state.cron == cron && state.timezone == timezone;
         let changed = !known && state.accounted.is_some();
         let accounted = state.accounted.filter(|_| known).unwrap_or(now);
+        // Ticks during a pause are not missed.
         state.accounted = Some(accounted.max(resumed.unwrap_or(accounted)));
         cron.clone_into(&mut state.cron);
         timezone.clone_into(&mut state.timezone);
@@ -196,14 +205,9 @@ impl Step<'_> {
         }
     }
 
-    fn wake(&mut self) {
-        self.recount(None);
-        let arrivals = self.arrivals(self.moment.now - LATE);
-        self.settle(arrivals);
-    }
-
     fn arrivals(&mut self, late: Time) -> Arrivals {
         let now = self.moment.now;
+        // Ticks are left for the next daemon.
         if self.moment.draining {
             return Arrivals::default();
         }
@@ -256,13 +260,17 @@ impl Step<'_> {
         let busy = !self.state.running.is_empty() || !self.state.waiting.is_empty();
         let overlap = self.schedule.overlap;
         let full = self.state.waiting.len() >= MOST;
+        // A run that a user asked for is never skipped.
         if busy && cause == Cause::Tick && (overlap == Overlap::Skip || full) {
             self.state.counts.skipped += 1;
             self.tell(Notice::Skipped { tick });
             return;
         }
         if overlap == Overlap::Replace {
-            self.replace();
+            let before = self.state.waiting.len();
+            self.state.waiting.retain(|ticket| ticket.cause != Cause::Tick);
+            self.state.counts.skipped += (before - self.state.waiting.len()) as u64;
+            self.stop_all(StopReason::Replaced, self.schedule.grace);
         }
         let ticket = self.state.ticket(tick, cause);
         let id = ticket.id;
@@ -274,17 +282,10 @@ impl Step<'_> {
         }
     }
 
-    fn replace(&mut self) {
-        let before = self.state.waiting.len();
-        self.state.waiting.retain(|ticket| ticket.cause != Cause::Tick);
-        self.state.counts.skipped += (before - self.state.waiting.len()) as u64;
-        self.stop_all(StopReason::Replaced, self.schedule.grace);
-    }
-
     /// Sends the first stop signal to all runs without one. If the daemon stops, shortens the deadlines of the others.
     fn stop_all(&mut self, reason: StopReason, grace: Duration) {
         let until = self.moment.now + grace;
-        let mut told = Vec::new();
+        let mut signalled = Vec::new();
         for running in &mut self.state.running {
             let id = running.ticket.id;
             match &mut running.stage {
@@ -292,11 +293,11 @@ impl Step<'_> {
                 Stage::Draining { .. } | Stage::Stopping { .. } | Stage::Killed { .. } => {}
                 stage => {
                     *stage = Stage::Draining { reason, until };
-                    told.push(id);
+                    signalled.push(id);
                 }
             }
         }
-        for id in told {
+        for id in signalled {
             self.actions.push(Action::Terminate(id));
             self.tell(Notice::StoppingRun { id, reason, signal: 1 });
         }
@@ -306,7 +307,7 @@ impl Step<'_> {
     fn deadlines(&mut self) {
         let now = self.moment.now;
         let schedule = self.schedule;
-        let mut told = Vec::new();
+        let mut signalled = Vec::new();
         for running in &mut self.state.running {
             if deadline(schedule, running).is_none_or(|deadline| deadline > now) {
                 continue;
@@ -320,9 +321,9 @@ impl Step<'_> {
                 }
             };
             running.stage = next;
-            told.push((running.ticket.id, reason, signal));
+            signalled.push((running.ticket.id, reason, signal));
         }
-        for (id, reason, signal) in told {
+        for (id, reason, signal) in signalled {
             self.actions.push(if signal == 3 { Action::Kill(id) } else { Action::Terminate(id) });
             self.tell(Notice::StoppingRun { id, reason, signal });
         }
@@ -330,54 +331,53 @@ impl Step<'_> {
 
     /// Starts the runs that may start.
     fn dispatch(&mut self) {
-        while let Some(place) = self.state.waiting.iter().position(|ticket| self.may_start(ticket)) {
-            let ticket = self.state.waiting.remove(place);
-            self.begin(ticket);
+        // A waiting run that may not start does not hold up those behind it.
+        while let Some(index) = self.state.waiting.iter().position(|ticket| self.may_start(ticket)) {
+            let ticket = self.state.waiting.remove(index);
+            self.state.counts.started += 1;
+            let (began, stage) = (self.moment.now, Stage::Starting);
+            self.state.running.push(Running { ticket: ticket.clone(), began, process: None, stage });
+            let Ticket { id, tick, cause } = ticket;
+            self.tell(Notice::Starting { id, tick, cause });
+            self.actions.push(Action::Start(ticket));
         }
     }
 
     fn may_start(&self, ticket: &Ticket) -> bool {
+        // Missed ticks are made up one after another even under `allow`.
         let beside = self.schedule.overlap == Overlap::Allow && ticket.cause != Cause::Catchup;
         let room = self.state.running.len() < if beside { MOST_AT_ONCE } else { 1 };
+        // A pause stops the schedule, not the user.
         let held = self.moment.paused && ticket.cause != Cause::Trigger;
         room && !held && !self.moment.draining
-    }
-
-    fn begin(&mut self, ticket: Ticket) {
-        let began = self.moment.now;
-        self.state.counts.started += 1;
-        self.state.running.push(Running { ticket: ticket.clone(), began, process: None, stage: Stage::Starting });
-        let Ticket { id, tick, cause } = ticket;
-        self.tell(Notice::Starting { id, tick, cause });
-        self.actions.push(Action::Start(ticket));
     }
 
     fn end(&mut self, id: u64, outcome: Option<Outcome>, ending: Ending) -> Option<Ticket> {
         let place = self.state.running.iter().position(|running| running.ticket.id == id)?;
         let running = self.state.running.remove(place);
-        let outcome = outcome.unwrap_or_else(|| outcome_of(&running, ending.exit));
+        let outcome = match (outcome, ending.exit, running.stop_reason()) {
+            (Some(outcome), ..) => outcome,
+            // Told to stop when it had already finished its work.
+            (None, Some(0), _) => Outcome::Succeeded,
+            (None, _, Some(StopReason::Overran)) => Outcome::Overran,
+            (None, _, Some(StopReason::Replaced)) => Outcome::Replaced,
+            (None, _, Some(StopReason::Shutdown)) => Outcome::Stopped,
+            (None, Some(3), None) => Outcome::DeadLetters,
+            (None, Some(4), None) => Outcome::BudgetSpent,
+            (None, _, None) => Outcome::Failed,
+        };
         let (ended, tick) = (self.moment.now, running.ticket.tick);
         let Ending { exit, run, cached, finished, calls, message, .. } = ending.clone();
         let seconds = (ended - running.began).num_seconds();
         self.tell(Notice::Ended { id, tick, outcome, exit, run, cached, finished, calls, seconds, message });
         let (ticket, began) = (running.ticket.clone(), running.began);
         self.state.remember(Ended { ticket, began, ended, outcome, ending });
-        let wanted = |note: &Note| self.schedule.notify.iter().any(|notify| notify.on.contains(&note.occasion));
-        let note = note(self.state).filter(wanted);
-        self.state.notes.extend(note);
+        // The note compares this run with those before it, so it is made once this one is remembered.
+        if let Some(note) = note(self.state)
+            && self.schedule.notify.iter().any(|notify| notify.on.contains(&note.occasion))
+        {
+            self.state.notes.push(note);
+        }
         Some(running.ticket)
-    }
-}
-
-fn outcome_of(running: &Running, exit: Option<i32>) -> Outcome {
-    match (exit, running.stop_reason()) {
-        // Told to stop when it had already finished its work.
-        (Some(0), _) => Outcome::Succeeded,
-        (_, Some(StopReason::Overran)) => Outcome::Overran,
-        (_, Some(StopReason::Replaced)) => Outcome::Replaced,
-        (_, Some(StopReason::Shutdown)) => Outcome::Stopped,
-        (Some(3), None) => Outcome::DeadLetters,
-        (Some(4), None) => Outcome::BudgetSpent,
-        (_, None) => Outcome::Failed,
     }
 }

@@ -46,8 +46,10 @@ impl Cadence {
             return Err(BadCron { message, part: None });
         }
         let whole = parse(line).map_err(|message| BadCron { message, part: to_blame(line) })?;
+        // `9,17` would follow the wall clock, where `9` and `17` alone are fixed times.
         let lines = fixed_times(line).unwrap_or_else(|| vec![whole]);
         let cadence = Self { text: line.split_whitespace().collect::<Vec<_>>().join(" "), lines, zone };
+        // A line such as `0 0 30 2 *` is well-formed, and the daemon would wait for ever.
         match cadence.after(DateTime::UNIX_EPOCH) {
             Some(_) => Ok(cadence),
             None => Err(BadCron { message: "no such day ever comes".to_owned(), part: None }),
@@ -102,6 +104,7 @@ fn parse(line: &str) -> Result<Cron, String> {
 /// Expands lists and ranges to one line per time of day: the parser treats only single values as fixed times.
 fn fixed_times(line: &str) -> Option<Vec<Cron>> {
     let fields: Vec<&str> = line.split_whitespace().collect();
+    // Five fields begin with minutes and hours; six and seven with seconds before them.
     let clock = fields.len().min(7).checked_sub(5)?.min(1) + 2;
     let mut heads = vec![String::new()];
     for field in &fields[..clock] {
@@ -127,10 +130,13 @@ fn values(field: &str) -> Option<Vec<u32>> {
 
 /// Returns the parser's message without its type names.
 fn plain(message: &str) -> String {
-    let said = message.split_once(": ").map_or(message, |(_, said)| said);
-    let said = said.trim_end_matches('.').replace("CronPattern", "a cron line");
-    let mut chars = said.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    let (_, reason) = message.split_once(": ").unwrap_or(("", message));
+    let reason = reason.trim_end_matches('.').replace("CronPattern", "a cron line");
+    let mut chars = reason.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => String::new(),
+    }
 }
 
 /// Returns the only field that is invalid even if all others are `*`.
@@ -139,26 +145,31 @@ fn to_blame(line: &str) -> Option<std::ops::Range<usize>> {
     if !(5..=7).contains(&fields.len()) {
         return None;
     }
-    let wrong = (0..fields.len()).find(|place| {
-        let alone: Vec<&str> = (0..fields.len()).map(|at| if at == *place { fields[at] } else { "*" }).collect();
-        alone.join(" ").parse::<Cron>().is_err()
-    })?;
-    let start = fields[wrong].as_ptr() as usize - line.as_ptr() as usize;
-    Some(start..start + fields[wrong].len())
+    for (index, field) in fields.iter().enumerate() {
+        let mut alone = vec!["*"; fields.len()];
+        alone[index] = field;
+        if alone.join(" ").parse::<Cron>().is_err() {
+            let start = field.as_ptr() as usize - line.as_ptr() as usize;
+            return Some(start..start + field.len());
+        }
+    }
+    None
 }
 
 /// Returns a time zone by its IANA name, or the name that was probably meant.
 pub(super) fn zone(name: &str) -> Result<Tz, Option<&'static str>> {
-    let exact = name.parse::<Tz>().ok();
-    exact.ok_or_else(|| {
-        let names = || TZ_VARIANTS.iter().map(|zone| zone.name());
-        let city = name.replace(' ', "_").to_ascii_lowercase();
-        let by_city = names().find(|known| {
-            let known = known.to_ascii_lowercase();
-            known == city || known.rsplit('/').next() == Some(city.as_str())
-        });
-        by_city.or_else(|| suggest::closest(name, names()))
-    })
+    if let Ok(zone) = name.parse::<Tz>() {
+        return Ok(zone);
+    }
+    // The name of a city alone, and another case, are meant more often than a similar name.
+    let city = name.replace(' ', "_").to_ascii_lowercase();
+    for zone in TZ_VARIANTS {
+        let known = zone.name().to_ascii_lowercase();
+        if known == city || known.rsplit('/').next() == Some(city.as_str()) {
+            return Err(Some(zone.name()));
+        }
+    }
+    Err(suggest::closest(name, TZ_VARIANTS.iter().map(|zone| zone.name())))
 }
 
 #[cfg(test)]

@@ -161,6 +161,7 @@ fn between<T: fmt::Display + PartialEq>(min: Option<&T>, max: Option<&T>) -> Str
 
 /// Formats a share: `5 %`.
 pub fn percent(share: f64) -> String {
+    // Two digits: 1/3 is `33.33 %`.
     let rounded = (share * 1e4).round() / 1e2;
     format!("{rounded} %")
 }
@@ -195,18 +196,21 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<CheckSpec> {
 
 fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     if !matches!(item.value, Value::Map(_)) {
-        let help =
-            format!("write one of {}", RULES.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", "));
-        let fault = field::wrong_type(item, "a check", "a map");
-        problems.extend((item.value != Value::Broken).then(|| fault.help(help)));
+        if item.value != Value::Broken {
+            let rules: Vec<String> = RULES.iter().map(|rule| format!("`{rule}`")).collect();
+            let fault = field::wrong_type(item, "a check", "a map");
+            problems.push(fault.help(format!("write one of {}", rules.join(", "))));
+        }
         return None;
     }
     let known = problems.len();
     let mut fields = field::fields(item.clone(), "a check", KEYS, problems);
     let (port, on_failure) = (take(&mut fields, "port"), take(&mut fields, "on_failure"));
+    // Unknown keys were reported.
     fields.retain(|(key, _)| RULES.contains(&key.text.as_str()));
     let mut rules = fields.into_iter();
     let Some((key, value)) = rules.next() else {
+        // A misspelt key is why the rule is missing, and was reported.
         if problems.len() == known {
             let fault = Diagnostic::error("missing-key", "a check has no rule").at(item.span, "");
             problems.push(fault.help(format!("write one of {}", RULES.join(", "))));
@@ -221,18 +225,17 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     }
     let port_span = port.as_ref().map(|port| port.span);
     let port = port.and_then(|port| field::text(&port, "`port`", problems));
-    let on_failure = on_failure.map(|value| reaction(&value, problems)).unwrap_or_default();
-    let (rule, columns) = rule(&key, &value, problems)?;
-    let via = value.via.or(item.via).filter(|via| *via != value.span);
-    Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, via, port_span, columns })
-}
-
-fn reaction(value: &Spanned, problems: &mut Problems) -> OnFailure {
-    match field::choice(value, "`on_failure`", &["fail", "hold", "warn"], problems) {
+    let on_failure =
+        on_failure.and_then(|word| field::choice(&word, "`on_failure`", &["fail", "hold", "warn"], problems));
+    let on_failure = match on_failure {
         Some("hold") => OnFailure::Hold,
         Some("warn") => OnFailure::Warn,
         _ => OnFailure::Fail,
-    }
+    };
+    let (rule, columns) = rule(&key, &value, problems)?;
+    // A whole check may come from a param.
+    let via = value.via.or(item.via).filter(|via| *via != value.span);
+    Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, via, port_span, columns })
 }
 
 type Columns = Vec<(String, Span)>;
@@ -249,7 +252,7 @@ fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Co
         }
         "rejects" => {
             let fields = bounds(value, "rejects", &["max"], problems)?;
-            let max = fields.iter().find(|(key, _)| key.text == "max").map(|(_, value)| value)?;
+            let max = get(&fields, "max")?;
             let share = number(max, "`max`", problems)?;
             if !(0.0..=1.0).contains(&share) {
                 let fault = field::fault("bad-value", max, format!("`max` of `rejects` cannot be {share}"));
@@ -279,16 +282,14 @@ fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Co
 
 fn range(value: &Spanned, problems: &mut Problems) -> Option<(Rule, Columns)> {
     let fields = bounds(value, "range", &["column", "min", "max"], problems)?;
-    let get = |name: &str| fields.iter().find(|(key, _)| key.text == name).map(|(_, value)| value);
-    let Some(column) = get("column") else {
+    let Some(column) = get(&fields, "column") else {
         let fault = Diagnostic::error("missing-key", "`range` has no `column`").at(value.span, "");
         problems.push(fault.help("write `range: {column: f1, min: 0, max: 1}`"));
         return None;
     };
     let name = field::text(column, "`column`", problems)?;
-    let (min, max) = (get("min"), get("max"));
-    let min = min.and_then(|min| number(min, "`min`", problems));
-    let max = max.and_then(|max| number(max, "`max`", problems));
+    let min = get(&fields, "min").and_then(|min| number(min, "`min`", problems));
+    let max = get(&fields, "max").and_then(|max| number(max, "`max`", problems));
     let (min, max) = ordered("range", min, max, value, problems)?;
     Some((Rule::Range { column: name.clone(), min, max }, vec![(name, column.span)]))
 }
@@ -301,8 +302,10 @@ fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -
         _ => "range: {column: f1, min: 0, max: 1}",
     };
     if !matches!(value.value, Value::Map(_)) {
-        let fault = field::wrong_type(value, &format!("`{name}`"), "a map");
-        problems.extend((value.value != Value::Broken).then(|| fault.help(format!("write `{example}`"))));
+        if value.value != Value::Broken {
+            let fault = field::wrong_type(value, &format!("`{name}`"), "a map");
+            problems.push(fault.help(format!("write `{example}`")));
+        }
         return None;
     }
     let known = problems.len();
@@ -310,6 +313,7 @@ fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -
     if fields.iter().any(|(key, _)| matches!(key.text.as_str(), "min" | "max")) {
         return Some(fields);
     }
+    // The same for a limit.
     if problems.len() == known {
         let fault = Diagnostic::error("missing-key", format!("`{name}` has no limit")).at(value.span, "");
         problems.push(fault.help(format!("write `{example}`")));
@@ -317,18 +321,24 @@ fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -
     None
 }
 
-fn whole(fields: &[(Key, Spanned)], name: &str, problems: &mut Problems) -> Option<u64> {
+fn get<'f>(fields: &'f [(Key, Spanned)], name: &str) -> Option<&'f Spanned> {
     let (_, value) = fields.iter().find(|(key, _)| key.text == name)?;
-    field::whole(value, &format!("`{name}`"), 0, problems)
+    Some(value)
+}
+
+fn whole(fields: &[(Key, Spanned)], name: &str, problems: &mut Problems) -> Option<u64> {
+    field::whole(get(fields, name)?, &format!("`{name}`"), 0, problems)
 }
 
 fn number(value: &Spanned, what: &str, problems: &mut Problems) -> Option<f64> {
     let text = field::text(value, what, problems)?;
-    let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-    if number.is_none() {
-        problems.push(field::fault("bad-value", value, format!("{what} must be a number, not `{text}`")));
+    match text.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() => Some(number),
+        _ => {
+            problems.push(field::fault("bad-value", value, format!("{what} must be a number, not `{text}`")));
+            None
+        }
     }
-    number
 }
 
 /// Returns both limits; reports limits in the wrong order. `None` if neither could be read.
@@ -351,12 +361,11 @@ fn ordered<T: PartialOrd + fmt::Display>(
 
 /// Reads the name of one column, or a list of names.
 fn columns(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Columns> {
-    let items = match &value.value {
-        Value::List(items) => items.as_slice(),
-        _ => std::slice::from_ref(value),
-    };
-    let names: Columns =
-        items.iter().filter_map(|item| Some((field::text(item, what, problems)?, item.span))).collect();
+    let items = value.as_list();
+    let mut names = Columns::new();
+    for item in items {
+        names.extend(field::text(item, what, problems).map(|name| (name, item.span)));
+    }
     if items.is_empty() {
         let fault = field::fault("bad-value", value, format!("{what} names no column"));
         problems.push(fault.help(format!("write {what} as a list of columns: `[id]`")));

@@ -34,6 +34,7 @@ impl Coordinate {
 
 /// Returns the id of a node or reference before `@` or `.`.
 pub(super) fn base(reference: &str) -> &str {
+    // Coordinates may contain dots, and a port stands behind a dot without them.
     reference.split(['@', '.']).next().unwrap_or_default()
 }
 
@@ -54,8 +55,10 @@ pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
 /// (`rl@seed=1.policy`), or without coordinates.
 pub fn same_output(id: &str, name: &str) -> bool {
     let Some((written, coordinates)) = id.split_once('@') else { return id == name };
-    let with_port_last = |(of_loop, port): (&str, &str)| name == format!("{of_loop}@{coordinates}.{port}");
-    id == name || written == name || written.split_once('.').is_some_and(with_port_last)
+    if id == name || written == name {
+        return true;
+    }
+    matches!(written.split_once('.'), Some((of_loop, port)) if name == format!("{of_loop}@{coordinates}.{port}"))
 }
 
 #[cfg(test)]

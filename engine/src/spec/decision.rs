@@ -7,12 +7,12 @@ use datafusion::common::TableReference;
 use datafusion::sql::parser::DFParserBuilder;
 use datafusion::sql::resolve::resolve_table_references;
 
-use super::field::{self, Problems, take};
+use super::field::{self, Fields, Problems, take};
 use super::model::{Binding, NodeSpec, Reference};
 use super::rounds::bad;
 use super::suggest;
 use super::value::{Key, Spanned, Value};
-use crate::diagnostic::{Diagnostic, Word};
+use crate::diagnostic::{Diagnostic, Span, Word};
 use crate::operator::check_nesting;
 
 /// The table of the rounds so far, in queries, and the input with those before.
@@ -22,15 +22,14 @@ const STOP: &[&str] = &["when", "patience", "watch"];
 
 /// Takes `best` and `stop` from the fields of a loop. Returns the node that decides, as an entry of `nodes:` without inputs
 /// and without an operator, and whether it may end the loop.
-pub(super) fn entry(
-    name: &Key,
-    fields: &mut Vec<(Key, Spanned)>,
-    problems: &mut Problems,
-) -> Option<((Key, Spanned), bool)> {
+pub(super) fn entry(name: &Key, fields: &mut Fields, problems: &mut Problems) -> Option<((Key, Spanned), bool)> {
+    // Both are params of the node that decides: what they refer to is resolved with it, round by round.
     let (best, stop) = (take(fields, "best"), take(fields, "stop"));
     let span = best.as_ref().or(stop.as_ref())?.span;
-    let key = |text: &str, span| Key { text: text.to_owned(), span };
-    let mut with: Vec<(Key, Spanned)> = best.map(|best| (key("best", best.span), best)).into_iter().collect();
+    let mut with = Fields::new();
+    if let Some(best) = best {
+        with.push((key("best", best.span), best));
+    }
     let stops = stop.is_some();
     if let Some(stop) = stop {
         let at = stop.span;
@@ -42,9 +41,14 @@ pub(super) fn entry(
         }
         with.extend(conditions.into_iter().filter(|(key, _)| STOP.contains(&key.text.as_str())));
     }
-    let text = |text: &str| Spanned::new(Value::String(text.to_owned()), name.span);
-    let body = vec![(key("op", name.span), text("")), (key("with", span), Spanned::new(Value::Map(with), span))];
+    // The plan sets the operator: the spec knows no names of operators.
+    let operator = Spanned::new(Value::String(String::new()), name.span);
+    let body = vec![(key("op", name.span), operator), (key("with", span), Spanned::new(Value::Map(with), span))];
     Some(((name.clone(), Spanned::new(Value::Map(body), name.span)), stops))
+}
+
+fn key(text: &str, span: Span) -> Key {
+    Key { text: text.to_owned(), span }
 }
 
 /// Binds the tables that queries name to the nodes of their loop.
@@ -69,9 +73,13 @@ impl<'l> Binder<'l> {
         let mut from: BTreeMap<String, Binding> = BTreeMap::new();
         for query in queries(&mut node.with) {
             let Value::String(text) = &query.value else { continue };
+            // The same query stands in every round: it is parsed once.
             let tables = self.known.entry(text.clone()).or_insert_with(|| tables(text)).clone();
             for table in &tables {
-                let port = table.schema().map_or(String::new(), |schema| format!("{schema}.")) + table.table();
+                let port = match table.schema() {
+                    Some(node) => format!("{node}.{}", table.table()),
+                    None => table.table().to_owned(),
+                };
                 match self.reference(table, query) {
                     Ok(Some(reference)) => {
                         let port_span = query.span;
@@ -80,7 +88,10 @@ impl<'l> Binder<'l> {
                     }
                     Ok(None) => {}
                     Err(fault) => {
-                        problems.extend(self.is_whole.then_some(*fault));
+                        if self.is_whole {
+                            problems.push(*fault);
+                        }
+                        // Its operator would report the same table again.
                         query.value = Value::Broken;
                         break;
                     }
@@ -89,6 +100,7 @@ impl<'l> Binder<'l> {
         }
         let round = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some());
         let before = round.and_then(|round| round.name.parse::<u64>().ok()?.checked_sub(1));
+        // The decisions build a chain: each sees the figures of all rounds before it.
         if let Some(before) = before {
             let reference = Reference { round: Some(before), ..Reference::to(self.name.to_owned(), node.id_span) };
             let binding =
@@ -104,28 +116,25 @@ impl<'l> Binder<'l> {
             Some(node) => (node, Some(table.table())),
             None => (table.table(), None),
         };
-        let found = self.own.iter().find(|own| own.eq_ignore_ascii_case(name));
-        let about = |fault: Diagnostic| {
-            let fault = fault.used_at(query.via);
-            Diagnostic { word: Some(Box::new(Word::first(name))), ..fault }
-        };
-        match found {
-            Some(_) if port.is_none() && name == ROUNDS => {
+        // SQL folds names that are not quoted to lower case.
+        let node = self.own.iter().find(|own| own.eq_ignore_ascii_case(name));
+        let fault = match (node, port) {
+            (Some(_), None) if name == ROUNDS => {
                 let fault = bad(query.span, format!("`{ROUNDS}` is the table of the rounds so far, and a node"));
-                Err(Box::new(about(fault.help("rename the node"))))
+                fault.help("rename the node")
             }
-            Some(node) => {
-                let text = port.map_or_else(|| (*node).to_owned(), |port| format!("{node}.{port}"));
-                Ok(Some(Reference::to(text, query.span)))
-            }
-            None if port.is_none() && name == ROUNDS => Ok(None),
-            None => {
+            (Some(node), Some(port)) => return Ok(Some(Reference::to(format!("{node}.{port}"), query.span))),
+            (Some(node), None) => return Ok(Some(Reference::to((*node).to_owned(), query.span))),
+            (None, None) if name == ROUNDS => return Ok(None),
+            (None, _) => {
                 let message = format!("there is no node `{name}` in the loop `{}`", self.name);
+                let known = [self.own.as_slice(), &[ROUNDS]].concat();
                 let fault = Diagnostic::error("unknown-node", message).at(query.span, "");
-                let known: Vec<&str> = self.own.iter().copied().chain([ROUNDS]).collect();
-                Err(Box::new(about(fault.help(suggest::suggest(name, &known, "its tables")))))
+                fault.help(suggest::suggest(name, &known, "its tables"))
             }
-        }
+        };
+        let fault = fault.used_at(query.via);
+        Err(Box::new(Diagnostic { word: Some(Box::new(Word::first(name))), ..fault }))
     }
 }
 
@@ -153,17 +162,17 @@ fn tables(text: &str) -> Vec<TableReference> {
         return Vec::new();
     }
     let statements = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
-    let Some(statement) = statements.ok().filter(|all| all.len() == 1).and_then(|mut all| all.pop_front()) else {
-        return Vec::new();
-    };
+    let Ok(mut statements) = statements else { return Vec::new() };
+    let (Some(statement), true) = (statements.pop_front(), statements.is_empty()) else { return Vec::new() };
     let (mut tables, _) = resolve_table_references(&statement, true).unwrap_or_default();
-    // Table functions are called by their names.
+    // SQL ignores the case of names that are not quoted.
     let text = text.to_lowercase();
-    let is_called = |table: &TableReference| {
+    tables.retain(|table| {
+        // Table functions are called by their names, and are no tables of a node.
         let name = table.table().to_lowercase();
-        text.match_indices(&name).any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
-    };
-    tables.retain(|table| table.schema().is_some() || !is_called(table));
+        let mut uses = text.match_indices(&name);
+        table.schema().is_some() || !uses.any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
+    });
     tables
 }
 

@@ -6,11 +6,15 @@ use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
+/// The entries of a map.
+pub(super) type Fields = Vec<(Key, Spanned)>;
+/// Reads a value that `what` names in messages.
+type Reader<T> = fn(&Spanned, &str, &mut Problems) -> Option<T>;
 /// Receives diagnostics.
 pub(super) type Problems = Vec<Diagnostic>;
 
 /// Reads a map with a fixed set of keys; empty if it is not a map. Reports unknown keys.
-pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut Problems) -> Vec<(Key, Spanned)> {
+pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut Problems) -> Fields {
     let entries = map(value, what, problems).unwrap_or_default();
     for (key, _) in &entries {
         if !known.contains(&key.text.as_str()) {
@@ -21,9 +25,20 @@ pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut 
 }
 
 /// Removes a field by name and returns its value.
-pub(super) fn take(fields: &mut Vec<(Key, Spanned)>, name: &str) -> Option<Spanned> {
+pub(super) fn take(fields: &mut Fields, name: &str) -> Option<Spanned> {
     let at = fields.iter().position(|(key, _)| key.text == name)?;
+    // Nothing depends on the order of the fields that are left.
     Some(fields.swap_remove(at).1)
+}
+
+/// Removes a field by name, and reads it.
+pub(super) fn take_as<T>(fields: &mut Fields, name: &str, read: Reader<T>, problems: &mut Problems) -> Option<T> {
+    read(&take(fields, name)?, &format!("`{name}`"), problems)
+}
+
+/// Removes a field by name, and reads an integer of at least `least`.
+pub(super) fn take_whole(fields: &mut Fields, name: &str, least: u64, problems: &mut Problems) -> Option<u64> {
+    whole(&take(fields, name)?, &format!("`{name}`"), least, problems)
 }
 
 /// An unknown key.
@@ -43,7 +58,7 @@ pub(super) fn wrong_type(value: &Spanned, what: &str, wanted: &str) -> Diagnosti
 }
 
 /// Reads the entries of a map. `null` is an empty map.
-pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option<Vec<(Key, Spanned)>> {
+pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option<Fields> {
     match value.value {
         Value::Map(entries) => Some(entries),
         Value::Null => Some(Vec::new()),
@@ -58,6 +73,7 @@ pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option
 /// Reads text; numbers keep their spelling.
 pub(super) fn text(value: &Spanned, what: &str, problems: &mut Problems) -> Option<String> {
     let text = value.scalar_text();
+    // What is broken was reported where it could not be resolved.
     if text.is_none() && value.value != Value::Broken {
         problems.push(wrong_type(value, what, "a string"));
     }
@@ -81,23 +97,25 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
     let number = match &value.value {
         Value::Broken => return None,
         Value::Int(number) => u64::try_from(*number).ok(),
+        // Beyond `i64`, YAML has floats: the text of a seed of 64 bits is exact.
         Value::Float(_) => value.text.as_deref().and_then(|text| text.parse().ok()),
         _ => {
             problems.push(wrong_type(value, what, "a whole number"));
             return None;
         }
     };
-    let number = number.filter(|number| *number >= least);
-    if number.is_none() {
-        let shown = value.scalar_text().unwrap_or_default();
-        let message = format!("{what} must be a whole number of at least {least}, not `{shown}`");
-        problems.push(fault("bad-value", value, message));
+    if number.is_some_and(|number| number >= least) {
+        return number;
     }
-    number
+    let shown = value.scalar_text().unwrap_or_default();
+    let message = format!("{what} must be a whole number of at least {least}, not `{shown}`");
+    problems.push(fault("bad-value", value, message));
+    None
 }
 
 /// Reads a duration: `500ms`, `1s`, `2m`, `1h`; a bare number means seconds.
 pub(super) fn duration(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Duration> {
+    // `m` is minutes, as in Go.
     const UNITS: &[(&str, f64)] = &[("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("min", 60.0), ("h", 3600.0)];
     let help = "a duration is written as `500ms`, `1s`, `2m` or `1h`";
     let seconds = amount(value, UNITS, what, help, problems)?;
@@ -124,18 +142,23 @@ fn amount(value: &Spanned, units: &[(&str, f64)], what: &str, help: &str, proble
     let text = text(value, what, problems)?;
     let digits = text.trim_end_matches(|ch: char| ch.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
-    let factor = if unit.is_empty() { Some(1.0) } else { units.iter().find(|(name, _)| *name == unit).map(|u| u.1) };
-    let number = digits.trim().parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
-    let amount = number.zip(factor).map(|(number, factor)| number * factor);
-    if amount.is_none() {
-        problems.push(fault("bad-value", value, format!("{what} cannot be `{text}`")).help(help));
+    let factor = match units.iter().find(|(name, _)| *name == unit) {
+        Some((_, factor)) => Some(*factor),
+        None => unit.is_empty().then_some(1.0),
+    };
+    if let (Some(factor), Ok(number)) = (factor, digits.trim().parse::<f64>())
+        && (0.0..1e15).contains(&number)
+    {
+        return Some(number * factor);
     }
-    amount
+    problems.push(fault("bad-value", value, format!("{what} cannot be `{text}`")).help(help));
+    None
 }
 
 /// Reads one of several words.
 pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problems: &mut Problems) -> Option<&'w str> {
     let text = text(value, what, problems)?;
+    // `dead-letter` is `dead_letter`.
     let folded = text.replace('-', "_");
     let found = words.iter().find(|word| **word == folded).copied();
     if found.is_none() {

@@ -1,19 +1,16 @@
 //! Reads one file and its includes: applies params, then reads the keys.
 
-use super::field::{self, take};
-use super::include::{self, Place, Wanted};
+use super::field::{self, Fields, take};
+use super::include::{self, Place};
 use super::model::NodeSpec;
-use super::node;
 use super::params::{Over, params};
-use super::pipeline_test;
-use super::pipeline_test::TestCase;
-use super::repeat;
+use super::pipeline_test::{self, TestCase};
 use super::rounds::Loop;
 use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
-use super::syntax;
-use super::value::{Key, Spanned, Value};
-use crate::diagnostic::{Diagnostic, FileId, Span};
+use super::value::{Spanned, Value};
+use super::{node, repeat, syntax};
+use crate::diagnostic::{Diagnostic, Span};
 use crate::endpoint::{BudgetLimits, PeriodLimits};
 
 const KEYS: &[&str] =
@@ -43,20 +40,25 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
         return None;
     }
     let mut fields = field::fields(root, "a pipeline", KEYS, &mut shared.problems);
+    // Before all other keys: they may refer to params.
     let raw = params(take(&mut fields, "params"), place.file, over, shared);
     let mut scope = Scope::new(&raw);
     let resolved = scope.resolve_all(shared);
     let mut fragment = Fragment { params: Some(resolved), ..Fragment::default() };
     head(&mut fragment, &mut fields, &mut scope, shared);
-    let included = take(&mut fields, "include");
-    if let Some(included) = included.as_ref() {
-        (fragment.nodes, fragment.loops) = included_nodes(included.clone(), place, &mut scope, shared);
-    }
     let (nodes, repeats) = (take(&mut fields, "nodes"), take(&mut fields, "repeat"));
-    if nodes.is_none() && included.is_none() && repeats.is_none() {
-        shared.report(no_nodes(place.file));
+    if let Some(included) = take(&mut fields, "include") {
+        add_files(&mut fragment, included, place, &mut scope, shared);
+    } else if nodes.is_none() && repeats.is_none() {
+        let fault =
+            Diagnostic::error("missing-key", "the pipeline has no `nodes:`").at(Span::new(place.file, 0, 0), "");
+        shared.report(
+            fault.help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`"),
+        );
     }
-    fragment.nodes.extend(own_nodes(nodes, &mut scope, shared));
+    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
+    // Without a loop around them, all nodes have one empty list of coordinates.
+    fragment.nodes.extend(node::all(entries, &[Vec::new()], &mut scope, shared));
     if let Some(repeats) = repeats {
         let (nodes, loops) = repeat::all(repeats, place, &mut scope, shared);
         fragment.nodes.extend(nodes);
@@ -65,64 +67,56 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
     Some(fragment)
 }
 
-fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
-    let mut field = |name: &str, shared: &mut Shared<'_>| {
-        let mut value = take(fields, name)?;
-        scope.apply(&mut value, None, shared);
-        Some(value)
-    };
-    fragment.name = field("name", shared).and_then(|v| field::text(&v, "`name`", &mut shared.problems));
-    field("description", shared).and_then(|v| field::text(&v, "`description`", &mut shared.problems));
-    let written = field("schedule", shared);
-    fragment.schedule = written.and_then(|written| schedule::read(written, shared));
-    let budget = field("budget", shared);
-    (fragment.budget, fragment.periods) = budget.map(|budget| self::budget(budget, shared)).unwrap_or_default();
-    let on_budget = field("on_budget", shared);
-    let word = on_budget.and_then(|on| field::choice(&on, "`on_budget`", &["stop", "finish"], &mut shared.problems));
-    fragment.finishes = word == Some("finish");
-    let tests = field("tests", shared);
-    fragment.tests = tests.map(|tests| pipeline_test::read(tests, &mut shared.problems)).unwrap_or_default();
+fn head(fragment: &mut Fragment, fields: &mut Fields, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
+    if let Some(name) = take_resolved(fields, "name", scope, shared) {
+        fragment.name = field::text(&name, "`name`", &mut shared.problems);
+    }
+    if let Some(description) = take_resolved(fields, "description", scope, shared) {
+        field::text(&description, "`description`", &mut shared.problems);
+    }
+    if let Some(schedule) = take_resolved(fields, "schedule", scope, shared) {
+        fragment.schedule = schedule::read(schedule, shared);
+    }
+    if let Some(budget) = take_resolved(fields, "budget", scope, shared) {
+        (fragment.budget, fragment.periods) = self::budget(budget, shared);
+    }
+    if let Some(on_budget) = take_resolved(fields, "on_budget", scope, shared) {
+        let word = field::choice(&on_budget, "`on_budget`", &["stop", "finish"], &mut shared.problems);
+        fragment.finishes = word == Some("finish");
+    }
+    if let Some(tests) = take_resolved(fields, "tests", scope, shared) {
+        fragment.tests = pipeline_test::read(tests, &mut shared.problems);
+    }
+}
+
+fn take_resolved(fields: &mut Fields, name: &str, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<Spanned> {
+    let mut value = take(fields, name)?;
+    scope.apply(&mut value, None, shared);
+    Some(value)
 }
 
 /// Reads the nodes and loops of all files named by `include:`.
-fn included_nodes(
-    value: Spanned,
-    from: &Place,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> (Vec<NodeSpec>, Vec<Loop>) {
-    let wanted = include::files(value, scope, shared);
-    let (nodes, loops): (Vec<_>, Vec<_>) = wanted.into_iter().map(|wanted| nodes_of(wanted, from, shared)).unzip();
-    (nodes.concat(), loops.concat())
-}
-
-fn nodes_of(wanted: Wanted, from: &Place, shared: &mut Shared<'_>) -> (Vec<NodeSpec>, Vec<Loop>) {
-    let Some(place) = include::open(&wanted, from, shared) else { return Default::default() };
-    let fragment = fragment(&place, Over::Include(wanted.params), shared);
-    shared.unread += usize::from(fragment.is_none());
-    let fragment = fragment.unwrap_or_default();
-    include::prefixed(fragment.nodes, fragment.loops, &wanted.prefix)
-}
-
-fn own_nodes(nodes: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
-    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
-    node::all(entries, &[Vec::new()], scope, shared)
-}
-
-fn no_nodes(file: FileId) -> Diagnostic {
-    Diagnostic::error("missing-key", "the pipeline has no `nodes:`")
-        .at(Span::new(file, 0, 0), "")
-        .help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`")
+fn add_files(to: &mut Fragment, value: Spanned, from: &Place, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
+    for wanted in include::files(value, scope, shared) {
+        let Some(place) = include::open(&wanted, from, shared) else { continue };
+        let Some(file) = fragment(&place, Over::Include(wanted.params), shared) else {
+            shared.unread += 1;
+            continue;
+        };
+        let (nodes, loops) = include::prefixed(file.nodes, file.loops, &wanted.prefix);
+        to.nodes.extend(nodes);
+        to.loops.extend(loops);
+    }
 }
 
 /// Reads `budget: {calls: 500, tokens: 1.5M, cost: 2.50, per_day: {…}, per_month: {…}}`.
-fn budget(value: Spanned, shared: &mut Shared<'_>) -> (BudgetLimits, PeriodLimits) {
-    let mut value = value;
-    let mut period = |name: &str, shared: &mut Shared<'_>| {
-        let Value::Map(entries) = &mut value.value else { return None };
-        Some(limits(take(entries, name)?, &format!("`{name}`"), &BudgetLimits::NAMES, shared))
-    };
-    let periods = PeriodLimits { per_day: period("per_day", shared), per_month: period("per_month", shared) };
+fn budget(mut value: Spanned, shared: &mut Shared<'_>) -> (BudgetLimits, PeriodLimits) {
+    let mut periods = PeriodLimits::default();
+    if let Value::Map(entries) = &mut value.value {
+        let (per_day, per_month) = (take(entries, "per_day"), take(entries, "per_month"));
+        periods.per_day = per_day.map(|value| limits(value, "`per_day`", &BudgetLimits::NAMES, shared));
+        periods.per_month = per_month.map(|value| limits(value, "`per_month`", &BudgetLimits::NAMES, shared));
+    }
     let names = [&BudgetLimits::NAMES[..], &["per_day", "per_month"]].concat();
     (limits(value, "`budget`", &names, shared), periods)
 }

@@ -59,14 +59,16 @@ fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
     };
     let params = take(&mut fields, "params").unwrap_or_else(|| Spanned::empty_map(span));
     let entries = field::map(params, "`include.params`", problems).unwrap_or_default();
-    let prefix = take(&mut fields, "prefix");
-    let prefix_text = prefix.as_ref().and_then(|value| field::text(value, "`prefix`", problems)).unwrap_or_default();
-    if let Some(prefix) = prefix.filter(|_| !prefix_text.is_empty()) {
-        field::node_id(&prefix_text, prefix.span, problems);
+    let mut prefix = String::new();
+    if let Some(value) = take(&mut fields, "prefix") {
+        prefix = field::text(&value, "`prefix`", problems).unwrap_or_default();
+        if !prefix.is_empty() {
+            field::node_id(&prefix, value.span, problems);
+        }
     }
     let text = field::text(&path, "`path`", problems)?;
     let params = Spanned::new(Value::Map(entries), span);
-    Some(Wanted { path: text, span: path.span, params, prefix: prefix_text })
+    Some(Wanted { path: text, span: path.span, params, prefix })
 }
 
 /// Reads the text of an included file, if the limits allow it and it looks like a pipeline.
@@ -77,7 +79,9 @@ pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Op
 }
 
 fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
+    // Paths start at the file that names them: a folder of pipelines can be moved.
     let path = from.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
+    // One file has several paths: a circle of includes is found by the real one.
     let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
     if let Err(fault) = check_chain(wanted, &canonical, from, shared) {
         shared.report(fault);
@@ -87,7 +91,9 @@ fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Pl
     let file = match source::read(&path, Some(wanted.span), shared.sources) {
         Ok(file) => file,
         Err(fault) => {
-            let file = fault.labels.iter().map(|label| label.span.file).find(|file| *file != wanted.span.file);
+            // An error inside the file would show one of its lines.
+            let inside = fault.labels.iter().find(|label| label.span.file != wanted.span.file);
+            let file = inside.map(|label| label.span.file);
             shared.report(fault);
             if file.is_some_and(|file| !looks_like_a_pipeline(file, shared)) {
                 strange(found, wanted, shared);
@@ -95,6 +101,7 @@ fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Pl
             return None;
         }
     };
+    // Per pipeline: 256 files within the limit of one file could fill the memory together.
     shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
     if shared.included_bytes > source::MAX_BYTES {
         let message = format!("included files exceed {} MiB in total", source::MAX_BYTES >> 20);
@@ -105,7 +112,8 @@ fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Pl
         strange(found, wanted, shared);
         return None;
     }
-    let chain = from.chain.iter().cloned().chain([canonical]).collect();
+    let mut chain = from.chain.clone();
+    chain.push(canonical);
     Some(Place { path, file, chain })
 }
 
@@ -117,6 +125,7 @@ fn looks_like_a_pipeline(file: FileId, shared: &Shared<'_>) -> bool {
 
 /// Replaces the diagnostics of a file that is not a pipeline. Its lines are not shown, as they may contain secrets.
 fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
+    // What the parser said about these lines may quote them.
     shared.problems.truncate(found);
     let message = format!("`{}` is not a pipeline: it has neither `nodes:` nor `include:`", wanted.path);
     let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");
@@ -142,23 +151,30 @@ pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, mut loops: Vec<Loop>, prefix: &
     if prefix.is_empty() {
         return (nodes, loops);
     }
-    let names = loops.iter().map(|repeats| repeats.name.clone());
-    let own: BTreeSet<_> = nodes.iter().map(|node| base(&node.id).to_owned()).chain(names).collect();
-    let rename = |text: &mut String| {
-        if own.contains(base(text)) {
-            text.insert_str(0, prefix);
-        }
-    };
+    let mut own: BTreeSet<String> = nodes.iter().map(|node| base(&node.id).to_owned()).collect();
+    own.extend(loops.iter().map(|repeats| repeats.name.clone()));
     for node in &mut nodes {
         node.id = NodeId::from(format!("{prefix}{}", node.id));
-        node.matrix.iter_mut().filter_map(|coordinate| coordinate.repeats.as_mut()).for_each(rename);
+        for name in node.matrix.iter_mut().filter_map(|coordinate| coordinate.repeats.as_mut()) {
+            rename(name, &own, prefix);
+        }
         let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
-        let references = node.from.iter_mut().chain(of_services).flat_map(|binding| &mut binding.references);
-        references.for_each(|reference| rename(&mut reference.node));
+        for reference in node.from.iter_mut().chain(of_services).flat_map(|binding| &mut binding.references) {
+            rename(&mut reference.node, &own, prefix);
+        }
     }
     for repeats in &mut loops {
-        rename(&mut repeats.name);
-        repeats.next.values_mut().for_each(rename);
+        rename(&mut repeats.name, &own, prefix);
+        for output in repeats.next.values_mut() {
+            rename(output, &own, prefix);
+        }
     }
     (nodes, loops)
+}
+
+/// Prefixes a reference, unless it leads out of the file.
+fn rename(reference: &mut String, own: &BTreeSet<String>, prefix: &str) {
+    if own.contains(base(reference)) {
+        reference.insert_str(0, prefix);
+    }
 }

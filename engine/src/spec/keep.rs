@@ -1,7 +1,6 @@
 //! `keep:` of a loop: of which rounds the folders (models, states, indexes) stay in the store.
 
-use super::field;
-use super::field::{Problems, take};
+use super::field::{self, take_whole};
 use super::model::Kept;
 use super::scope::{Scope, Shared};
 use super::value::{Spanned, Value};
@@ -14,7 +13,13 @@ pub(super) fn read(value: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut S
     scope.apply(&mut value, None, shared);
     match &value.value {
         Value::Broken => None,
-        Value::Map(_) => Some(of_map(value, &mut shared.problems)),
+        Value::Map(_) => {
+            let mut fields = field::fields(value, "`keep`", KEYS, &mut shared.problems);
+            let every = take_whole(&mut fields, "every", 1, &mut shared.problems);
+            let last = take_whole(&mut fields, "last", 1, &mut shared.problems);
+            Some(Kept { every, last: last.unwrap_or(Kept::LAST.last) })
+        }
+        // The only word: to keep all rounds, leave `keep` out.
         Value::String(word) if word == "last" => Some(Kept::LAST),
         _ => {
             let fault = field::wrong_type(&value, "`keep`", "`last` or a map");
@@ -22,14 +27,4 @@ pub(super) fn read(value: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut S
             None
         }
     }
-}
-
-fn of_map(value: Spanned, problems: &mut Problems) -> Kept {
-    let mut fields = field::fields(value, "`keep`", KEYS, problems);
-    let mut whole = |name: &str| {
-        let value = take(&mut fields, name)?;
-        field::whole(&value, &format!("`{name}`"), 1, problems)
-    };
-    let (every, last) = (whole("every"), whole("last"));
-    Kept { every, last: last.unwrap_or(Kept::LAST.last) }
 }

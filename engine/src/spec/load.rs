@@ -17,14 +17,17 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     let canonical = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let place = Place { path: path.to_owned(), file, chain: vec![canonical] };
     let mut root = fragment(&place, Over::CommandLine(overrides), shared)?;
+    // Before references are linked: each name then stands for one node, matrix or loop.
     let duplicates = check_ids(&mut root.nodes, shared);
     rounds::check_names(&root.loops, &root.nodes, &mut shared.problems);
     reference::link(&mut root.nodes, &root.loops, &mut shared.problems);
     let loops = rounds::decided(&root.loops, &root.nodes);
     let handed_on = rounds::handed_on(&root.loops, &root.nodes);
+    // A pipeline without a name is called like its file.
     let fallback = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Spec {
         name: root.name.unwrap_or(fallback),
+        // Overrides are sources, too, and no files.
         files: shared.sources.paths().filter(|path| path.is_file()).map(Path::to_owned).collect(),
         nodes: root.nodes,
         params: root.params.map_or(serde_json::Value::Null, |params| params.to_json()),
@@ -50,6 +53,7 @@ fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) -> BTreeSet<Str
     nodes.retain(|node| {
         let name = base(&node.id);
         let first = *seen.entry(name.to_owned()).or_insert(node.id_span);
+        // The variants of a matrix and the rounds of a loop have one name, and one place in the text.
         if first == node.id_span {
             return true;
         }

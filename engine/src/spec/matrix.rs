@@ -14,9 +14,8 @@ const MAX_NODES: usize = 10_000;
 
 /// Replaces axes that name another node (`{size: chunks}`), and matrices that do (`chunks`), by those of that node.
 pub(super) fn take_over(mut written: Vec<(&String, &mut Spanned)>, problems: &mut Problems) {
-    let names_a_node = |value: &Spanned| matches!(value.value, Value::String(_));
-    if !written.iter().any(|(_, matrix)| names_a_node(matrix) || matrix.entries().iter().any(|(_, v)| names_a_node(v)))
-    {
+    // Most matrices name no other node: these are not copied.
+    if !written.iter().any(|(_, matrix)| names_a_node(matrix) || matrix.children().any(names_a_node)) {
         return;
     }
     let raw: BTreeMap<String, Spanned> =
@@ -25,6 +24,10 @@ pub(super) fn take_over(mut written: Vec<(&String, &mut Spanned)>, problems: &mu
     for (_, matrix) in &mut written {
         taken.replace(matrix);
     }
+}
+
+fn names_a_node(value: &Spanned) -> bool {
+    matches!(value.value, Value::String(_))
 }
 
 struct Taken<'a> {
@@ -52,6 +55,7 @@ impl Taken<'_> {
         let mut seen = BTreeSet::from([node]);
         let mut found = self.raw.get(node);
         while let Some(Value::String(next)) = found.map(|found| &found.value) {
+            // A matrix may take that of a node which takes another one's.
             if !seen.insert(next) {
                 self.problems.push(bad(span, format!("the matrix of `{node}` names itself")));
                 return None;
@@ -109,12 +113,17 @@ pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec
         // Its keys are known to what refers to them.
         return vec![axes.iter().map(|axis| Coordinate::broken(&axis[0].key, matrix.span)).collect()];
     }
-    axes.iter().fold(vec![Vec::new()], |rows, axis| cross(&rows, axis))
-}
-
-fn cross(rows: &[Vec<Coordinate>], axis: &[Coordinate]) -> Vec<Vec<Coordinate>> {
-    let extend = |row: &[Coordinate], coordinate: &Coordinate| [row, std::slice::from_ref(coordinate)].concat();
-    rows.iter().flat_map(|row| axis.iter().map(move |coordinate| extend(row, coordinate))).collect()
+    let mut rows: Vec<Vec<Coordinate>> = vec![Vec::new()];
+    for axis in &axes {
+        let mut longer = Vec::with_capacity(rows.len() * axis.len());
+        for row in &rows {
+            for coordinate in axis {
+                longer.push([row.as_slice(), std::slice::from_ref(coordinate)].concat());
+            }
+        }
+        rows = longer;
+    }
+    rows
 }
 
 fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
@@ -124,21 +133,34 @@ fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
         }
         return vec![vec![Coordinate::broken("", matrix.span)]];
     };
-    let broken = |(key, value): &(Key, Spanned)| vec![Coordinate::broken(&key.text, value.span)];
-    entries.iter().map(|entry| axis(&entry.0, &entry.1, problems).unwrap_or_else(|| broken(entry))).collect()
+    let mut axes = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        axes.push(axis(key, value, problems).unwrap_or_else(|| vec![Coordinate::broken(&key.text, value.span)]));
+    }
+    axes
 }
 
 /// Returns the values of a key; `None` after an error.
 fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coordinate>> {
     match &value.value {
         Value::Broken => None,
+        // A key becomes part of ids, and of `${matrix.KEY}`.
         Value::List(_) | Value::Map(_) if !is_id(&key.text) => {
             problems.push(bad(key.span, format!("`{}` is not a valid matrix key", key.text)));
             None
         }
         Value::List(items) if !items.is_empty() => {
-            let named = items.iter().enumerate().map(|(position, value)| (coordinate_name(value, position), value));
-            Some(distinct(&key.text, false, named.collect(), problems))
+            let mut named = Vec::with_capacity(items.len());
+            for (position, value) in items.iter().enumerate() {
+                // A list or a map has no text for the node's id: its position stands for it.
+                let name = match value.scalar_text() {
+                    Some(text) => plain(&text),
+                    None if value.value == Value::Null => "null".to_owned(),
+                    None => position.to_string(),
+                };
+                named.push((name, value));
+            }
+            Some(distinct(&key.text, false, named, problems))
         }
         Value::Map(entries) if !entries.is_empty() => {
             let named = entries.iter().map(|(name, value)| (plain(&name.text), value));
@@ -175,17 +197,7 @@ fn distinct(key: &str, is_named: bool, values: Vec<(String, &Spanned)>, problems
     axis
 }
 
-/// Returns a value's name in the node's id: its text; for lists and maps, the position.
-fn coordinate_name(value: &Spanned, position: usize) -> String {
-    match value.scalar_text() {
-        Some(text) => plain(&text),
-        None if value.value == Value::Null => "null".to_owned(),
-        None => position.to_string(),
-    }
-}
-
 /// Replaces characters that an id cannot have by `_`.
 fn plain(text: &str) -> String {
-    let keep = |ch: char| ch.is_alphanumeric() || matches!(ch, '_' | '-' | '.' | '+' | '/' | ':');
-    text.chars().map(|ch| if keep(ch) { ch } else { '_' }).collect()
+    text.replace(|ch: char| !ch.is_alphanumeric() && !matches!(ch, '_' | '-' | '.' | '+' | '/' | ':'), "_")
 }

@@ -112,15 +112,10 @@ fn read_admitted(
         Ok(file) => file,
         Err(problem) => return Reading { spec: None, problems: vec![problem] },
     };
-    let environment = |name: &str| std::env::var(name).ok();
-    let mut shared = Shared::new(sources, &environment);
+    let mut shared = Shared::new(sources, &|name| std::env::var(name).ok());
     let spec = load::pipeline(path, file, overrides, &mut shared);
-    Reading { spec, problems: tidy(shared.problems) }
-}
-
-/// Sorts diagnostics by location, removes duplicates, and limits their number.
-fn tidy(mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    let mut seen = BTreeSet::new();
+    // In text order, without the copies of an error that a matrix or a loop makes.
+    let (mut problems, mut seen) = (shared.problems, BTreeSet::new());
     problems.retain(|problem| seen.insert((problem.code, problem.span(), problem.message.clone())));
     problems.sort_by_key(Diagnostic::span);
     let more = problems.len().saturating_sub(MAX_PROBLEMS);
@@ -128,5 +123,5 @@ fn tidy(mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
     if more > 0 {
         problems.push(Diagnostic::error("too-many-errors", format!("and {more} more errors")));
     }
-    problems
+    Reading { spec, problems }
 }

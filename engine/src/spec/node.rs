@@ -1,16 +1,12 @@
 //! Reads one entry of `nodes:`.
 
 use super::budget::weight;
-use super::checks;
 use super::coordinate::{self, Coordinate};
-use super::field::{self, Problems, take};
-use super::matrix;
+use super::field::{self, Problems, take, take_as, take_whole};
 use super::model::{NodeSpec, OnError, Resources};
-use super::reference;
 use super::scope::{Scope, Shared};
-use super::seed;
-use super::service;
 use super::value::{Key, Spanned, Value};
+use super::{checks, matrix, reference, seed, service};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::node_id::NodeId;
 use crate::operator::RetryPolicy;
@@ -29,15 +25,40 @@ pub(super) fn all(
     scope: &mut Scope<'_>,
     shared: &mut Shared<'_>,
 ) -> Vec<NodeSpec> {
-    let mut entries: Vec<_> = entries.into_iter().map(|(id, body)| without_matrix(id, body, scope, shared)).collect();
-    let written = entries.iter_mut().filter_map(|(id, _, matrix)| Some((&id.text, matrix.as_mut()?)));
-    matrix::take_over(written.collect(), &mut shared.problems);
-    let entries: Vec<_> =
-        entries.into_iter().filter_map(|(id, body, matrix)| written_node(id, body, matrix, outer, shared)).collect();
-    outer
-        .iter()
-        .flat_map(|outer| entries.iter().flat_map(|node| read(node, outer, scope, shared)).collect::<Vec<_>>())
-        .collect()
+    let mut parts = Vec::with_capacity(entries.len());
+    for (id, mut body) in entries {
+        let mut matrix = match &mut body.value {
+            Value::Map(fields) => take(fields, "matrix"),
+            _ => None,
+        };
+        if let Some(matrix) = &mut matrix {
+            scope.apply(matrix, None, shared);
+        }
+        parts.push((id, body, matrix));
+    }
+    // A matrix may name that of a node further down: all are read before any is expanded.
+    let mut matrices = Vec::new();
+    for (id, _, matrix) in &mut parts {
+        if let Some(matrix) = matrix {
+            matrices.push((&id.text, matrix));
+        }
+    }
+    matrix::take_over(matrices, &mut shared.problems);
+    let mut written = Vec::with_capacity(parts.len());
+    for (id, body, matrix) in parts {
+        written.extend(written_node(id, body, matrix, outer, shared));
+    }
+    let mut nodes = Vec::new();
+    for outer in outer {
+        for node in &written {
+            for variant in &node.variants {
+                let (mut body, coordinates) = (node.body.clone(), [outer.as_slice(), variant].concat());
+                scope.apply(&mut body, Some(&coordinates), shared);
+                nodes.extend(one(&node.id, body, coordinates, &mut shared.problems));
+            }
+        }
+    }
+    nodes
 }
 
 /// A node as written.
@@ -46,19 +67,6 @@ struct Written {
     body: Spanned,
     /// The combinations of its matrix; one empty combination without one.
     variants: Vec<Vec<Coordinate>>,
-}
-
-fn without_matrix(
-    id: Key,
-    mut body: Spanned,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> (Key, Spanned, Option<Spanned>) {
-    let mut matrix = take_matrix(&mut body);
-    if let Some(matrix) = &mut matrix {
-        scope.apply(matrix, None, shared);
-    }
-    (id, body, matrix)
 }
 
 /// Returns `None` if its variants would copy too many values.
@@ -70,11 +78,14 @@ fn written_node(
     shared: &mut Shared<'_>,
 ) -> Option<Written> {
     field::node_id(&id.text, id.span, &mut shared.problems);
-    let span = matrix.as_ref().map_or(id.span, |matrix| matrix.span);
     let copies = matrix.is_some() || outer.len() > 1;
-    let variants = matrix.map_or(vec![Vec::new()], |matrix| matrix::combinations(&matrix, &mut shared.problems));
+    let (span, variants) = match matrix {
+        Some(matrix) => (matrix.span, matrix::combinations(&matrix, &mut shared.problems)),
+        None => (id.span, vec![Vec::new()]),
+    };
     repeated_keys(&variants, outer, span, shared);
     let copied = weight(&body).saturating_mul(variants.len()).saturating_mul(outer.len());
+    // A node that is written once costs what its text costs, which is limited.
     if copies && !shared.budget.charge(copied) {
         let fault = Diagnostic::error("too-many-values", "matrices and rounds expand to too many values");
         shared.report(fault.at(span, ""));
@@ -85,28 +96,13 @@ fn written_node(
 
 /// Reports keys of a node's matrix that its loop has, too.
 fn repeated_keys(variants: &[Vec<Coordinate>], outer: &[Vec<Coordinate>], span: Span, shared: &mut Shared<'_>) {
-    let of_loop = outer.first().into_iter().flatten();
-    for key in of_loop.map(|coordinate| &coordinate.key) {
-        if variants.first().is_some_and(|own| own.iter().any(|coordinate| coordinate.key == *key)) {
+    // All variants of a matrix have the same keys, and so have all rounds of a loop.
+    let (Some(own), Some(of_loop)) = (variants.first(), outer.first()) else { return };
+    for Coordinate { key, .. } in of_loop {
+        if own.iter().any(|coordinate| coordinate.key == *key) {
             let fault = Diagnostic::error("bad-matrix", format!("the loop around this node has a key `{key}` already"));
             shared.report(fault.at(span, "").help("rename this one"));
         }
-    }
-}
-
-fn read(written: &Written, outer: &[Coordinate], scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
-    let expand = |variant: &Vec<Coordinate>| {
-        let (mut body, coordinates) = (written.body.clone(), [outer, variant].concat());
-        scope.apply(&mut body, Some(&coordinates), shared);
-        one(&written.id, body, coordinates, &mut shared.problems)
-    };
-    written.variants.iter().filter_map(expand).collect()
-}
-
-fn take_matrix(body: &mut Spanned) -> Option<Spanned> {
-    match &mut body.value {
-        Value::Map(entries) => take(entries, "matrix"),
-        _ => None,
     }
 }
 
@@ -127,8 +123,9 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Pro
         amend(problem);
     }
     let Some(operator) = take(&mut fields, "op") else {
-        let said = |problem: &Diagnostic| problem.code == "wrong-type" || problem.help.as_deref() == Some(MEANT_OP);
-        if !problems[known..].iter().any(said) {
+        // A body that is no map, and a misspelt `op`, were reported.
+        let mut reported = problems[known..].iter();
+        if !reported.any(|problem| problem.code == "wrong-type" || problem.help.as_deref() == Some(MEANT_OP)) {
             problems.push(missing_operator(id, &what));
         }
         return None;
@@ -152,7 +149,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Pro
         resources: take(&mut fields, "resources").map(|value| resources(value, problems)).unwrap_or_default(),
         retry: take(&mut fields, "retry").map(|value| retry(value, problems)).unwrap_or_default(),
         on_error: take(&mut fields, "on_error").map(|value| on_error(&value, problems)).unwrap_or_default(),
-        freeze: take(&mut fields, "freeze").and_then(|v| field::flag(&v, "`freeze`", problems)).unwrap_or_default(),
+        freeze: take_as(&mut fields, "freeze", field::flag, problems).unwrap_or_default(),
         seed: take(&mut fields, "seed").and_then(|v| seed::read(&v, problems)).unwrap_or_default(),
         matrix: coordinates,
         keep: None,
@@ -173,9 +170,10 @@ fn amend(problem: &mut Diagnostic) {
         ("args", "with"),
         ("config", "with"),
     ];
-    let same = SAME.iter().find(|(theirs, _)| problem.message.ends_with(&format!("has no key `{theirs}`")));
-    if let Some((_, ours)) = same {
-        problem.help = Some(format!("did you mean `{ours}`?"));
+    for (theirs, ours) in SAME {
+        if problem.message.ends_with(&format!("has no key `{theirs}`")) {
+            problem.help = Some(format!("did you mean `{ours}`?"));
+        }
     }
 }
 
@@ -199,27 +197,34 @@ fn with(value: Option<Spanned>, id: Span, problems: &mut Problems) -> Spanned {
 
 /// Returns the execution settings that are written, with their locations.
 fn settings(fields: &[(Key, Spanned)]) -> Vec<(String, Span)> {
-    let place = |(key, _): &(Key, Spanned)| (key.text.clone(), key.span);
-    let named = |name: &str| fields.iter().find(|(key, _)| key.text == name);
-    let own = ["retry", "on_error"].iter().filter_map(|name| named(name)).map(place);
-    own.chain(named("resources").into_iter().flat_map(|(_, value)| value.entries()).map(place)).collect()
+    let mut settings = Vec::new();
+    for name in ["retry", "on_error", "resources"] {
+        let Some((key, value)) = fields.iter().find(|(key, _)| key.text == name) else { continue };
+        if name == "resources" {
+            settings.extend(value.entries().iter().map(|(key, _)| (key.text.clone(), key.span)));
+        } else {
+            settings.push((key.text.clone(), key.span));
+        }
+    }
+    settings
 }
 
 fn resources(value: Spanned, problems: &mut Problems) -> Resources {
     const KEYS: &[&str] = &["concurrency", "threads", "gpus", "memory", "fallback", "isolate", "timeout"];
     let mut fields = field::fields(value, "`resources`", KEYS, problems);
-    let mut whole = |name: &str, least: u64, problems: &mut Problems| {
-        take(&mut fields, name).and_then(|value| field::whole(&value, &format!("`{name}`"), least, problems))
-    };
-    let concurrency = whole("concurrency", 1, problems).map(|number| number as usize);
-    let threads = whole("threads", 1, problems).map(|number| number as usize);
-    let gpus = whole("gpus", 0, problems).map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX));
-    let memory = take(&mut fields, "memory").and_then(|value| field::bytes(&value, "`memory`", problems));
-    let fallback = take(&mut fields, "fallback");
-    let cpu_fallback = fallback.is_some_and(|value| falls_back(&value, problems));
-    let isolate = take(&mut fields, "isolate").and_then(|value| field::flag(&value, "`isolate`", problems));
-    let timeout = take(&mut fields, "timeout").and_then(|value| field::duration(&value, "`timeout`", problems));
-    Resources { concurrency, threads, gpus, memory, cpu_fallback, isolate: isolate.unwrap_or_default(), timeout }
+    Resources {
+        concurrency: take_whole(&mut fields, "concurrency", 1, problems).map(|number| number as usize),
+        threads: take_whole(&mut fields, "threads", 1, problems).map(|number| number as usize),
+        gpus: take_whole(&mut fields, "gpus", 0, problems).map_or(0, saturated),
+        memory: take_as(&mut fields, "memory", field::bytes, problems),
+        cpu_fallback: take(&mut fields, "fallback").is_some_and(|value| falls_back(&value, problems)),
+        isolate: take_as(&mut fields, "isolate", field::flag, problems).unwrap_or_default(),
+        timeout: take_as(&mut fields, "timeout", field::duration, problems),
+    }
+}
+
+fn saturated(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn falls_back(value: &Spanned, problems: &mut Problems) -> bool {
@@ -235,19 +240,14 @@ fn falls_back(value: &Spanned, problems: &mut Problems) -> bool {
 fn retry(value: Spanned, problems: &mut Problems) -> RetryPolicy {
     const KEYS: &[&str] = &["max_attempts", "backoff", "max_backoff", "stop_after"];
     let mut fields = field::fields(value, "`retry`", KEYS, problems);
-    let attempts = take(&mut fields, "max_attempts").and_then(|v| field::whole(&v, "`max_attempts`", 1, problems));
-    let stop = take(&mut fields, "stop_after").and_then(|v| field::whole(&v, "`stop_after`", 0, problems));
-    let count =
-        |number: Option<u64>, default: u32| number.map_or(default, |number| u32::try_from(number).unwrap_or(u32::MAX));
-    let mut duration = |name: &str, problems: &mut Problems| {
-        take(&mut fields, name).and_then(|value| field::duration(&value, &format!("`{name}`"), problems))
-    };
     let default = RetryPolicy::default();
+    let attempts = take_whole(&mut fields, "max_attempts", 1, problems);
+    let stop_after = take_whole(&mut fields, "stop_after", 0, problems);
     RetryPolicy {
-        max_attempts: count(attempts, default.max_attempts),
-        backoff: duration("backoff", problems).unwrap_or(default.backoff),
-        max_backoff: duration("max_backoff", problems).unwrap_or(default.max_backoff),
-        stop_after: count(stop, default.stop_after),
+        max_attempts: attempts.map_or(default.max_attempts, saturated),
+        backoff: take_as(&mut fields, "backoff", field::duration, problems).unwrap_or(default.backoff),
+        max_backoff: take_as(&mut fields, "max_backoff", field::duration, problems).unwrap_or(default.max_backoff),
+        stop_after: stop_after.map_or(default.stop_after, saturated),
         stated: true,
     }
 }

@@ -57,7 +57,10 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<Notify> {
 fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {
     let mut fields = field::fields(item.clone(), "`notify`", &["webhook", "program", "on"], problems);
     let (webhook, program) = (take(&mut fields, "webhook"), take(&mut fields, "program"));
-    let on = take(&mut fields, "on").map_or_else(|| USUAL.to_vec(), |on| occasions(&on, problems));
+    let on = match take(&mut fields, "on") {
+        Some(on) => occasions(&on, problems),
+        None => USUAL.to_vec(),
+    };
     let to = match (webhook, program) {
         (Some(url), None) => Receiver::Webhook(address(&url, problems)?),
         (None, Some(words)) => Receiver::Program(words_of(&words, problems)?),
@@ -72,6 +75,7 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {
 
 fn address(value: &Spanned, problems: &mut Problems) -> Option<String> {
     let url = field::text(value, "`webhook`", problems)?;
+    // The address in a secret is known only when a note is sent.
     let is_web = ["http://", "https://", "${secret:"].iter().any(|start| url.starts_with(start));
     if !is_web || has_user_info(&url) {
         let fault = field::fault("bad-value", value, "`webhook` is no http or https URL without a user name");
@@ -82,20 +86,17 @@ fn address(value: &Spanned, problems: &mut Problems) -> Option<String> {
 }
 
 fn words_of(value: &Spanned, problems: &mut Problems) -> Option<Vec<String>> {
-    let items = match &value.value {
-        Value::List(items) => items.as_slice(),
-        _ => std::slice::from_ref(value),
-    };
+    let items = value.as_list();
     let words: Vec<String> = items.iter().filter_map(|item| field::text(item, "`program`", problems)).collect();
     (!words.is_empty() && words.len() == items.len()).then_some(words)
 }
 
 fn occasions(value: &Spanned, problems: &mut Problems) -> Vec<Occasion> {
     let names: Vec<&str> = Occasion::ALL.iter().map(|occasion| occasion.name()).collect();
-    let items = match &value.value {
-        Value::List(items) => items.as_slice(),
-        _ => std::slice::from_ref(value),
-    };
-    let words = items.iter().filter_map(|item| field::choice(item, "`on`", &names, problems));
-    words.filter_map(|word| Occasion::ALL.into_iter().find(|occasion| occasion.name() == word)).collect()
+    let mut occasions = Vec::new();
+    for item in value.as_list() {
+        let Some(word) = field::choice(item, "`on`", &names, problems) else { continue };
+        occasions.extend(Occasion::ALL.into_iter().find(|occasion| occasion.name() == word));
+    }
+    occasions
 }

@@ -2,8 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::field;
-use super::field::{Problems, take};
+use super::field::{self, Problems, take, take_as};
 use super::value::{Key, OVER, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
@@ -84,6 +83,7 @@ pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<TestCase> {
     let mut read: Vec<TestCase> = Vec::with_capacity(tests.len());
     for (place, (key, body)) in tests.into_iter().enumerate() {
         let Some(test) = one(key, body, place, problems) else { continue };
+        // A report lists tests by name.
         if let Some(first) = read.iter().find(|first| first.name == test.name) {
             let fault = Diagnostic::error("duplicate-test", format!("two tests are called `{}`", test.name));
             problems.push(fault.at(test.span, "again here").at(first.span, "first here"));
@@ -96,25 +96,29 @@ pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<TestCase> {
 fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -> Option<TestCase> {
     let span = key.as_ref().map_or(body.span, |key| key.span);
     if !matches!(body.value, Value::Map(_)) {
-        problems.extend((body.value != Value::Broken).then(|| {
-            field::wrong_type(&body, "a test", "a map").help("write `given:` and `expect:` below its `name:`")
-        }));
+        if body.value != Value::Broken {
+            let fault = field::wrong_type(&body, "a test", "a map");
+            problems.push(fault.help("write `given:` and `expect:` below its `name:`"));
+        }
         return None;
     }
     let known = problems.len();
     let mut fields = field::fields(body, "a test", KEYS, problems);
-    let written = take(&mut fields, "name").and_then(|name| field::text(&name, "`name`", problems));
+    let written = take_as(&mut fields, "name", field::text, problems);
     let name = written.or(key.map(|key| key.text)).unwrap_or_else(|| format!("test {}", place + 1));
     let params = take(&mut fields, "params").map(|params| settings(&params)).unwrap_or_default();
-    let given = take(&mut fields, "given").map(|given| outputs(given, "given", problems)).unwrap_or_default();
+    let given = outputs(&mut fields, "given", problems);
     let model = take(&mut fields, "model").map(|model| script(&model, problems)).unwrap_or_default();
-    let expect = take(&mut fields, "expect").map(|expect| expected(expect, problems)).unwrap_or_default();
+    let mut expect = Vec::new();
+    for (key, value) in outputs(&mut fields, "expect", problems) {
+        expect.extend(expected(&key, value, problems));
+    }
     // A mistake in the test may be why nothing is left of what it expects.
     if expect.is_empty() && problems.len() == known {
         let fault = Diagnostic::error("missing-key", format!("the test `{name}` expects nothing")).at(span, "");
         problems.push(fault.help("write `expect: {NODE: [{column: value}]}`"));
     }
-    let given = given.into_iter().filter_map(|(key, value)| rows(&key, &value, problems)).collect();
+    let given = given.iter().filter_map(|(key, value)| rows(key, value, problems)).collect();
     Some(TestCase { name, span, params, given, model, expect })
 }
 
@@ -122,6 +126,7 @@ fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -
 /// does.
 fn settings(params: &Spanned) -> Vec<TestParam> {
     let mut found = Vec::new();
+    // The last one is taken first: params stay in the order written.
     let entries = params.entries().iter().rev();
     let mut pending: Vec<(String, Span, &Spanned)> =
         entries.map(|(key, value)| (key.text.clone(), key.span, value)).collect();
@@ -141,70 +146,70 @@ fn settings(params: &Spanned) -> Vec<TestParam> {
     found
 }
 
-fn outputs(value: Spanned, name: &str, problems: &mut Problems) -> Vec<(Key, Spanned)> {
+fn outputs(fields: &mut Vec<(Key, Spanned)>, name: &str, problems: &mut Problems) -> Vec<(Key, Spanned)> {
+    let Some(value) = take(fields, name) else { return Vec::new() };
     field::map(value, &format!("`{name}`"), problems).unwrap_or_default()
 }
 
 fn rows(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Rows> {
-    let is_row = |item: &&Spanned| matches!(item.value, Value::Map(_) | Value::Broken);
-    let other = value.items().iter().find(|item| !is_row(item));
+    let other = value.items().iter().find(|item| !matches!(item.value, Value::Map(_) | Value::Broken));
     if !matches!(value.value, Value::List(_)) || other.is_some() {
         let fault = match other {
             Some(item) => field::wrong_type(item, &format!("a row of `{}`", key.text), "a map"),
             None => field::wrong_type(value, &format!("`{}`", key.text), "a list of rows"),
         };
-        problems.extend((value.value != Value::Broken).then(|| fault.help("write each row as `{column: value}`")));
+        if value.value != Value::Broken {
+            problems.push(fault.help("write each row as `{column: value}`"));
+        }
         return None;
     }
     let rows = value.items().iter().map(Spanned::to_json).collect();
     Some(Rows { output: key.text.clone(), span: key.span, rows })
 }
 
-fn expected(value: Spanned, problems: &mut Problems) -> Vec<Expected> {
-    let entries = outputs(value, "expect", problems).into_iter();
-    entries.filter_map(|(key, value)| expected_of(&key, value, problems)).collect()
-}
-
-fn expected_of(key: &Key, value: Spanned, problems: &mut Problems) -> Option<Expected> {
+fn expected(key: &Key, value: Spanned, problems: &mut Problems) -> Option<Expected> {
     if !matches!(value.value, Value::Map(_)) {
         return Some(Expected { rows: rows(key, &value, problems)?, unordered: false, tolerance: TOLERANCE });
     }
     let span = value.span;
     let what = format!("`{}`", key.text);
     let mut fields = field::fields(value, &what, &["rows", "unordered", "tolerance"], problems);
-    let unordered = take(&mut fields, "unordered").and_then(|value| field::flag(&value, "`unordered`", problems));
-    let tolerance = take(&mut fields, "tolerance").and_then(|value| {
-        let number = field::text(&value, "`tolerance`", problems)?.parse::<f64>().ok().filter(|number| *number >= 0.0);
-        if number.is_none() {
-            problems.push(field::fault("bad-value", &value, "`tolerance` must be a number of at least 0"));
+    let unordered = take_as(&mut fields, "unordered", field::flag, problems).unwrap_or_default();
+    let mut tolerance = TOLERANCE;
+    if let Some(value) = take(&mut fields, "tolerance")
+        && let Some(text) = field::text(&value, "`tolerance`", problems)
+    {
+        match text.parse::<f64>() {
+            Ok(number) if number >= 0.0 => tolerance = number,
+            _ => problems.push(field::fault("bad-value", &value, "`tolerance` must be a number of at least 0")),
         }
-        number
-    });
+    }
     let Some(given) = take(&mut fields, "rows") else {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `rows`")).at(span, "");
         problems.push(fault.help("write `rows: [{column: value}]`"));
         return None;
     };
-    let rows = rows(key, &given, problems)?;
-    Some(Expected { rows, unordered: unordered.unwrap_or_default(), tolerance: tolerance.unwrap_or(TOLERANCE) })
+    Some(Expected { rows: rows(key, &given, problems)?, unordered, tolerance })
 }
 
 fn script(value: &Spanned, problems: &mut Problems) -> Vec<Scripted> {
     if !matches!(value.value, Value::List(_)) {
-        let fault = field::wrong_type(value, "`model`", "a list of answers");
-        let help = "write `- {when: TEXT OF THE PROMPT, answer: TEXT}` for each";
-        problems.extend((!matches!(value.value, Value::Null | Value::Broken)).then(|| fault.help(help)));
+        if !matches!(value.value, Value::Null | Value::Broken) {
+            let fault = field::wrong_type(value, "`model`", "a list of answers");
+            problems.push(fault.help("write `- {when: TEXT OF THE PROMPT, answer: TEXT}` for each"));
+        }
         return Vec::new();
     }
     value.items().iter().filter_map(|item| scripted(item, problems)).collect()
 }
 
 fn scripted(item: &Spanned, problems: &mut Problems) -> Option<Scripted> {
+    // A text alone answers the next request.
     if matches!(item.value, Value::String(_)) {
         return Some(Scripted { when: None, answers: vec![item.to_json()] });
     }
     let mut fields = field::fields(item.clone(), "an answer of `model`", &["when", "answer", "answers"], problems);
-    let when = take(&mut fields, "when").and_then(|when| field::text(&when, "`when`", problems));
+    let when = take_as(&mut fields, "when", field::text, problems);
     let (one, several) = (take(&mut fields, "answer"), take(&mut fields, "answers"));
     let answers: Vec<Json> = match (&one, &several) {
         (Some(one), None) => vec![one.to_json()],

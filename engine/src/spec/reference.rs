@@ -9,8 +9,7 @@ use super::model::{Binding, Gathers, NodeSpec, Reference};
 use super::rounds::{self, Loop};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
-use crate::node_id::NodeId;
-use crate::node_id::ROUND;
+use crate::node_id::{NodeId, ROUND};
 
 /// Reads `from: a`, `from: [a, b]` or `from: {port: a, other: [b, c]}`. Each reference keeps its whole text in `node`
 /// until [`link`] splits it.
@@ -19,19 +18,16 @@ pub(super) fn bindings(value: &Spanned, problems: &mut Problems) -> Vec<Binding>
         let references = references(value, "`from`", problems);
         return vec![Binding { port: None, port_span: value.span, references }];
     };
-    let bind = |(port, value): &(super::value::Key, Spanned)| Binding {
-        port: Some(port.text.clone()),
-        port_span: port.span,
-        references: references(value, &format!("`from.{}`", port.text), problems),
-    };
-    entries.iter().map(bind).collect()
+    let mut bindings = Vec::with_capacity(entries.len());
+    for (port, value) in entries {
+        let references = references(value, &format!("`from.{}`", port.text), problems);
+        bindings.push(Binding { port: Some(port.text.clone()), port_span: port.span, references });
+    }
+    bindings
 }
 
 pub(super) fn references(value: &Spanned, what: &str, problems: &mut Problems) -> Vec<Reference> {
-    match &value.value {
-        Value::List(items) => items.iter().filter_map(|item| reference(item, what, problems)).collect(),
-        _ => reference(value, what, problems).into_iter().collect(),
-    }
+    value.as_list().iter().filter_map(|item| reference(item, what, problems)).collect()
 }
 
 fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Reference> {
@@ -90,6 +86,7 @@ struct Member {
 }
 
 /// All nodes of one matrix, indexed by coordinates (by shared keys, then by their values).
+#[derive(Default)]
 struct Family {
     members: Vec<Member>,
     keys: BTreeSet<String>,
@@ -101,30 +98,24 @@ struct Family {
 }
 
 impl Family {
-    fn new((members, broken, repeats): (Vec<Member>, bool, Option<String>)) -> Self {
-        let keys = members.iter().flat_map(|member| member.coordinates.iter().map(|(key, _)| key.clone())).collect();
-        Self { members, keys, broken, repeats, by_values: BTreeMap::new() }
-    }
-
     /// Returns the members that have those values at the keys they share.
     fn agreeing(&mut self, coordinates: &[(String, String)]) -> Vec<&Member> {
-        let shared = |(key, _): &&(String, String)| self.keys.contains(key);
-        let mut wanted: Vec<_> = coordinates.iter().filter(shared).cloned().collect();
+        let mut wanted = coordinates.to_vec();
+        wanted.retain(|(key, _)| self.keys.contains(key));
         wanted.sort();
         let (keys, values): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
         let members = &self.members;
+        // Every node of another matrix asks for the same keys: comparing all pairs of nodes would be slow.
         let index = self.by_values.entry(keys.clone()).or_insert_with(|| index(members, &keys));
-        let found = index.get(&values).map_or(&[][..], Vec::as_slice);
-        found.iter().map(|position| &self.members[*position]).collect()
+        index.get(&values).into_iter().flatten().map(|position| &members[*position]).collect()
     }
 }
 
 fn index(members: &[Member], keys: &[String]) -> BTreeMap<Vec<String>, Vec<usize>> {
     let mut index: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
     for (position, member) in members.iter().enumerate() {
-        let value =
-            |key: &String| member.coordinates.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
-        index.entry(keys.iter().filter_map(value).collect()).or_default().push(position);
+        let pairs = keys.iter().filter_map(|key| member.coordinates.iter().find(|(name, _)| name == key));
+        index.entry(pairs.map(|(_, value)| value.clone()).collect()).or_default().push(position);
     }
     index
 }
@@ -138,33 +129,35 @@ struct Targets<'l> {
 
 impl<'l> Targets<'l> {
     fn new(nodes: &[NodeSpec], loops: &'l [Loop]) -> Self {
-        let mut families: BTreeMap<String, (Vec<Member>, bool, Option<String>)> = BTreeMap::new();
+        let mut families: BTreeMap<String, Family> = BTreeMap::new();
         for node in nodes.iter().filter(|node| !node.matrix.is_empty()) {
-            let member = Member { id: node.id.clone(), coordinates: names(&node.matrix) };
-            let (members, broken, repeats) = families.entry(base(&node.id).to_owned()).or_default();
-            members.push(member);
-            *repeats = repeated(node).map(str::to_owned);
-            *broken |= node.matrix.iter().any(Coordinate::is_broken);
+            let family = families.entry(base(&node.id).to_owned()).or_default();
+            let coordinates = names(&node.matrix);
+            family.keys.extend(coordinates.iter().map(|(key, _)| key.clone()));
+            family.members.push(Member { id: node.id.clone(), coordinates });
+            family.repeats = repeated(node).map(str::to_owned);
+            family.broken |= node.matrix.iter().any(Coordinate::is_broken);
         }
-        let families = families.into_iter().map(|(id, members)| (id, Family::new(members))).collect();
         let loops = loops.iter().map(|repeats| (repeats.name.as_str(), repeats)).collect();
         Self { families, loops, budget: Budget::default() }
     }
 
     fn link_node(&mut self, node: &NodeSpec, problems: &mut Problems) -> Vec<Binding> {
-        let link = |binding: &Binding| Binding {
-            references: binding.references.iter().flat_map(|r| self.link_one(r, node, problems)).collect(),
-            ..binding.clone()
-        };
-        node.bindings().map(link).collect()
+        let mut linked: Vec<Binding> = node.bindings().cloned().collect();
+        for binding in &mut linked {
+            let written = std::mem::take(&mut binding.references);
+            binding.references = written.iter().flat_map(|one| self.link_one(one, node, problems)).collect();
+        }
+        linked
     }
 
     fn link_one(&mut self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
         // What a round takes from the one before is named by that round.
         let repeats = self.loops.get(base(&reference.node)).filter(|_| reference.round.is_none());
-        let meant = match repeats.map(|repeats| rounds::output(repeats, reference, node)) {
-            None => out_of_order(reference).map_or_else(|| Ok((reference.clone(), None)), Err),
-            Some(of_loop) => of_loop.map(|(output, name)| (output, Some(name))),
+        let meant = match (repeats, out_of_order(reference)) {
+            (Some(repeats), _) => rounds::output(repeats, reference, node).map(|(output, name)| (output, Some(name))),
+            (None, Some(fault)) => Err(fault),
+            (None, None) => Ok((reference.clone(), None)),
         };
         let (reference, written) = match meant {
             Ok(meant) => meant,
@@ -173,40 +166,43 @@ impl<'l> Targets<'l> {
                 return Vec::new();
             }
         };
-        let reference = &reference;
         let text = reference.node.as_str();
         let family = self.families.get_mut(base(text));
         let (id, wanted, port) = take_apart(text, family.as_deref().map_or(&[], |family| &family.members));
-        let to = |id: &str, gathers| Reference {
-            node: id.to_owned(),
-            port: port.clone(),
-            gathers,
-            handed_on: reference.handed_on,
-            ..Reference::to(String::new(), reference.span)
-        };
-        let Some(family) = family else { return vec![to(id, None)] };
+        let linked = Reference { port, handed_on: reference.handed_on, ..Reference::to(id.to_owned(), reference.span) };
+        let Some(family) = family else { return vec![linked] };
         let stated = wanted.as_ref().is_some_and(|wanted| wanted.contains(&ALL));
-        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        let coordinates: Vec<_> = match &wanted {
-            Some(wanted) => wanted.iter().filter(|pair| **pair != ALL).map(owned).collect(),
+        let coordinates = match wanted {
             None => joined(node, family, reference.round),
+            Some(wanted) => {
+                let wanted = wanted.into_iter().filter(|pair| *pair != ALL);
+                wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+            }
         };
-        let known = coordinates.iter().all(|(key, _)| family.keys.contains(key));
         let mut gathers = gathers(base(text), &coordinates, family, stated);
-        if let Some((gathers, written)) = gathers.as_mut().zip(written.filter(|_| reference.handed_on)) {
+        if let (Some(gathers), Some(written)) = (&mut gathers, &written)
+            && reference.handed_on
+        {
             // Which round it will be is not known yet.
-            let fixed: Vec<_> = coordinates.iter().filter(|(key, _)| key != ROUND).cloned().collect();
-            gathers.id = id_of_all(&written, &fixed, family);
+            let mut fixed = coordinates.clone();
+            fixed.retain(|(key, _)| key != ROUND);
+            gathers.id = id_of_all(written, &fixed, family);
         }
-        let found: Vec<_> = if known { family.agreeing(&coordinates) } else { Vec::new() };
-        let found: Vec<_> = found.iter().map(|member| to(&member.id, gathers.clone())).collect();
+        let mut found = Vec::new();
+        if coordinates.iter().all(|(key, _)| family.keys.contains(key)) {
+            for member in family.agreeing(&coordinates) {
+                let node = member.id.as_str().to_owned();
+                found.push(Reference { node, gathers: gathers.clone(), ..linked.clone() });
+            }
+        }
         if found.is_empty() && !family.broken {
-            problems.push(no_match(reference, node, &family.members));
+            problems.push(no_match(&reference, node, &family.members));
         }
         let had_spent = self.budget.spent();
         if self.budget.charge(found.len()) {
             return found;
         }
+        // Reported once: every reference after it is beyond the limit, too.
         if !had_spent {
             let fault =
                 Diagnostic::error("too-many-values", "references to nodes with a matrix expand to too many edges");
@@ -229,11 +225,14 @@ fn out_of_order(reference: &Reference) -> Option<Diagnostic> {
 /// Returns the coordinates at which a node and those of a family agree: the keys that both have. Rounds of different loops
 /// have nothing to do with each other.
 fn joined(node: &NodeSpec, family: &Family, round: Option<u64>) -> Vec<(String, String)> {
-    let is_same = round.is_none() && repeated(node) == family.repeats.as_deref();
-    let of_round = |key: &String| key == ROUND && family.repeats.is_some();
-    let shared = |(key, _): &(String, String)| family.keys.contains(key) && (!of_round(key) || is_same);
-    let stated = round.map(|round| (ROUND.to_owned(), round.to_string())).filter(|_| family.repeats.is_some());
-    names(&node.matrix).into_iter().filter(shared).chain(stated).collect()
+    let is_of_loop = family.repeats.is_some();
+    let is_same_loop = round.is_none() && repeated(node) == family.repeats.as_deref();
+    let mut shared = names(&node.matrix);
+    shared.retain(|(key, _)| family.keys.contains(key) && (key != ROUND || !is_of_loop || is_same_loop));
+    if let Some(round) = round.filter(|_| is_of_loop) {
+        shared.push((ROUND.to_owned(), round.to_string()));
+    }
+    shared
 }
 
 /// Returns the loop that the node is part of.
@@ -246,14 +245,17 @@ const ALL: (&str, &str) = ("all", "");
 
 /// Describes a reference that leaves keys of the matrix open; `None`: it fixes all of them.
 fn gathers(base: &str, fixed: &[(String, String)], family: &Family, stated: bool) -> Option<Gathers> {
-    let is_open = |key: &String| fixed.iter().all(|(name, _)| name != key);
-    let gathers = || Gathers { id: id_of_all(base, fixed, family), stated };
-    (stated || family.keys.iter().any(is_open)).then(gathers)
+    let is_open = family.keys.iter().any(|key| fixed.iter().all(|(name, _)| name != key));
+    if !stated && !is_open {
+        return None;
+    }
+    Some(Gathers { id: id_of_all(base, fixed, family), stated })
 }
 
 fn id_of_all(base: &str, fixed: &[(String, String)], family: &Family) -> NodeId {
-    let keys = family.members.first().into_iter().flat_map(|member| &member.coordinates).map(|(key, _)| key);
-    let fixed: Vec<_> = keys.filter_map(|key| fixed.iter().find(|(name, _)| name == key)).cloned().collect();
+    // In the order of the matrix, as in the ids of its nodes.
+    let pairs = family.members.first().into_iter().flat_map(|member| &member.coordinates);
+    let fixed: Vec<_> = pairs.filter_map(|(key, _)| fixed.iter().find(|(name, _)| name == key)).cloned().collect();
     let fixed = NodeId::new(base, &fixed);
     let comma = if fixed.is_variant() { "," } else { "@" };
     format!("{fixed}{comma}{}", ALL.0).into()
@@ -265,17 +267,17 @@ type Parts<'r> = (&'r str, Option<Vec<(&'r str, &'r str)>>, Option<String>);
 /// after the last dot is a port if the coordinates exist without it and not with it.
 fn take_apart<'r>(text: &'r str, family: &[Member]) -> Parts<'r> {
     let Some((_, coordinates)) = text.split_once('@') else {
-        let (node, port) = text.split_once('.').map_or((text, None), |(node, port)| (node, Some(port)));
-        return (node, None, port.map(str::to_owned));
-    };
-    let exists = |wanted: &[(&str, &str)]| {
-        let wanted: Vec<_> = wanted.iter().filter(|pair| **pair != ALL).copied().collect();
-        family.iter().any(|member| contains(&member.coordinates, &wanted))
+        return match text.split_once('.') {
+            Some((node, port)) => (node, None, Some(port.to_owned())),
+            None => (text, None, None),
+        };
     };
     let whole = pairs(coordinates);
-    if let Some((before, port)) = coordinates.rsplit_once('.').filter(|_| !exists(&whole)) {
+    if !exists(&whole, family)
+        && let Some((before, port)) = coordinates.rsplit_once('.')
+    {
         let wanted = pairs(before);
-        if exists(&wanted) {
+        if exists(&wanted, family) {
             return (&text[..text.len() - port.len() - 1], Some(wanted), Some(port.to_owned()));
         }
     }
@@ -286,9 +288,12 @@ fn pairs(coordinates: &str) -> Vec<(&str, &str)> {
     coordinates.split(',').map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect()
 }
 
-/// Whether all wanted coordinates are among the node's.
-fn contains(coordinates: &[(String, String)], wanted: &[(&str, &str)]) -> bool {
-    wanted.iter().all(|(key, value)| coordinates.iter().any(|(name, own)| name == key && own == value))
+/// Whether a node of a matrix has all these coordinates.
+fn exists(wanted: &[(&str, &str)], family: &[Member]) -> bool {
+    family.iter().any(|member| {
+        let own = &member.coordinates;
+        wanted.iter().all(|pair| *pair == ALL || own.iter().any(|(key, value)| (key.as_str(), value.as_str()) == *pair))
+    })
 }
 
 fn no_match(reference: &Reference, node: &NodeSpec, family: &[Member]) -> Diagnostic {

@@ -7,7 +7,7 @@ use super::coordinate::{Coordinate, base};
 use super::decision::{self, Binder};
 use super::field::{self, Problems, take};
 use super::include::Place;
-use super::model::{NodeSpec, Reference, ServiceSpec};
+use super::model::{NodeSpec, Reference};
 use super::node;
 use super::reference;
 use super::rounds::{self, Loop, bad};
@@ -29,10 +29,14 @@ pub(super) fn all(
     scope: &mut Scope<'_>,
     shared: &mut Shared<'_>,
 ) -> (Vec<NodeSpec>, Vec<Loop>) {
-    let entries = field::map(value, "`repeat`", &mut shared.problems).unwrap_or_default();
-    let read = entries.into_iter().filter_map(|(name, body)| read(&name, body, place, scope, shared));
-    let (nodes, loops): (Vec<_>, Vec<_>) = read.unzip();
-    (nodes.into_iter().flatten().collect(), loops)
+    let (mut nodes, mut loops) = (Vec::new(), Vec::new());
+    for (name, body) in field::map(value, "`repeat`", &mut shared.problems).unwrap_or_default() {
+        if let Some((unrolled, repeats)) = read(&name, body, place, scope, shared) {
+            nodes.extend(unrolled);
+            loops.push(repeats);
+        }
+    }
+    (nodes, loops)
 }
 
 fn read(
@@ -50,35 +54,37 @@ fn read(
     let rounds = rounds(take(&mut fields, "rounds"), name, scope, shared);
     let carry = carried(take(&mut fields, "carry"), "`carry`", true, scope, shared);
     let mut next = carried(take(&mut fields, "next"), "`next`", false, scope, shared);
+    // Before the nodes are read: each is read once for each round.
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
     let keep = keep::read(take(&mut fields, "keep"), scope, shared);
     let nodes = take(&mut fields, "nodes");
     let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
+    let (mut unrolled, unread) = (Vec::new(), shared.unread);
     let included = take(&mut fields, "include");
     let includes = included.is_some();
-    let unread = shared.unread;
-    let included = included.map(|value| round_file::nodes(value, &outer, place, scope, shared)).unwrap_or_default();
+    if let Some(value) = included {
+        unrolled = round_file::nodes(value, &outer, place, scope, shared);
+    }
     let is_whole = shared.unread == unread;
     if entries.is_empty() && !includes {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `nodes:`")).at(name.span, "");
         shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
     }
-    let own: BTreeSet<String> = entries
-        .iter()
-        .map(|(id, _)| id.text.as_str())
-        .chain(included.iter().map(|node| base(&node.id)))
-        .map(str::to_owned)
-        .collect();
+    let mut own: BTreeSet<String> = entries.iter().map(|(id, _)| id.text.clone()).collect();
+    own.extend(unrolled.iter().map(|node| base(&node.id).to_owned()));
     check(&Carried { what: &what, carry: &carry, next: &next, own: &own, is_whole }, &mut shared.problems);
     // What `next` lacks or has wrong was reported; what follows from it need not be.
-    next.retain(|(_, (text, _))| own.contains(base(text)));
-    let lacks = |(key, _): &&Entry| next.iter().all(|(other, _)| other.text != key.text);
-    let lacking: Vec<_> = carry.iter().filter(lacks).cloned().collect();
-    next.extend(lacking);
-    let decision = decision::entry(name, &mut fields, &mut shared.problems);
-    let (decides, stops) = (decision.is_some(), decision.as_ref().is_some_and(|(_, stops)| *stops));
-    entries.extend(decision.map(|(entry, _)| entry));
-    let mut unrolled = included;
+    next.retain(|entry| own.contains(base(&entry.output)));
+    for entry in &carry {
+        if next.iter().all(|other| other.name.text != entry.name.text) {
+            next.push(entry.clone());
+        }
+    }
+    let (mut decides, mut stops) = (false, false);
+    if let Some((entry, may_stop)) = decision::entry(name, &mut fields, &mut shared.problems) {
+        (decides, stops) = (true, may_stop);
+        entries.push(entry);
+    }
     unrolled.extend(node::all(entries, &outer, scope, shared));
     let mut binder = Binder::new(&name.text, own.iter().map(String::as_str), is_whole);
     for node in &mut unrolled {
@@ -88,8 +94,8 @@ fn read(
         hand_on(node, &carry, &next, &mut shared.problems);
         node.keep = keep;
     }
-    let next = next.into_iter().filter(|(_, (text, _))| !text.is_empty());
-    let next = next.map(|(key, (text, _))| (key.text, text)).collect();
+    next.retain(|entry| !entry.output.is_empty());
+    let next = next.into_iter().map(|entry| (entry.name.text, entry.output)).collect();
     let repeats = Loop { name: name.text.clone(), span: name.span, last: rounds - 1, next, decides, stops };
     Some((unrolled, repeats))
 }
@@ -112,8 +118,15 @@ fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mu
     }
 }
 
-/// A name of what rounds carry, with the reference to an output as written; empty: the first round starts without it.
-type Entry = (Key, (String, Span));
+/// What rounds carry.
+#[derive(Clone)]
+struct Entry {
+    name: Key,
+    /// The reference to an output as written; empty: the first round starts without it.
+    output: String,
+    /// Location of the reference.
+    span: Span,
+}
 
 fn carried(
     value: Option<Spanned>,
@@ -124,23 +137,22 @@ fn carried(
 ) -> Vec<Entry> {
     let Some(mut value) = value else { return Vec::new() };
     scope.apply(&mut value, None, shared);
-    let entries = field::map(value, what, &mut shared.problems).unwrap_or_default();
-    let entry = |(key, value): (Key, Spanned)| {
-        field::node_id(&key.text, key.span, &mut shared.problems);
+    let mut entries = Vec::new();
+    for (name, value) in field::map(value, what, &mut shared.problems).unwrap_or_default() {
+        field::node_id(&name.text, name.span, &mut shared.problems);
         if starts && value.value == Value::Null {
-            return Some((key, (String::new(), value.span)));
+            entries.push(Entry { name, output: String::new(), span: value.span });
+            continue;
         }
-        let what = format!("{what}: `{}`", key.text);
+        let what = format!("{what}: `{}`", name.text);
         match reference::references(&value, &what, &mut shared.problems).as_slice() {
-            [one] => Some((key, (one.node.clone(), value.span))),
-            [] => None,
-            _ => {
-                shared.problems.push(field::wrong_type(&value, &what, "one output of a node"));
-                None
-            }
+            [one] => entries.push(Entry { name, output: one.node.clone(), span: value.span }),
+            // What is no reference was reported.
+            [] => {}
+            _ => shared.problems.push(field::wrong_type(&value, &what, "one output of a node")),
         }
-    };
-    entries.into_iter().filter_map(entry).collect()
+    }
+    entries
 }
 
 /// Returns the coordinates of every round: those of the loop's own matrix, then the round.
@@ -158,21 +170,19 @@ fn outer(
             matrix::combinations(&matrix, &mut shared.problems)
         }
     };
-    let of_variant = |variant: &Vec<Coordinate>| {
-        (0..rounds).map(|round| [&variant[..], &[coordinate(name, round)]].concat()).collect()
-    };
-    variants.iter().flat_map::<Vec<_>, _>(of_variant).collect()
+    let mut outer = Vec::new();
+    for variant in &variants {
+        for round in 0..rounds {
+            outer.push([variant.as_slice(), &[coordinate(name, round)]].concat());
+        }
+    }
+    outer
 }
 
 fn coordinate(name: &Key, round: u64) -> Coordinate {
     let value = Spanned::new(Value::Int(i64::try_from(round).unwrap_or(i64::MAX)), name.span);
-    Coordinate {
-        key: ROUND.to_owned(),
-        name: round.to_string(),
-        value,
-        is_named: false,
-        repeats: Some(name.text.clone()),
-    }
+    let (key, repeats) = (ROUND.to_owned(), Some(name.text.clone()));
+    Coordinate { key, name: round.to_string(), value, is_named: false, repeats }
 }
 
 /// What a loop carries, and what it is made of.
@@ -189,36 +199,37 @@ struct Carried<'l> {
 /// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on.
 fn check(carried: &Carried<'_>, problems: &mut Problems) {
     let Carried { what, carry, next, own, is_whole } = carried;
-    let names = |entries: &[Entry]| entries.iter().map(|(key, _)| key.text.clone()).collect::<BTreeSet<_>>();
-    let (started, handed) = (names(carry), names(next));
-    let lacking: Vec<&Key> = carry.iter().map(|(key, _)| key).filter(|key| !handed.contains(&key.text)).collect();
+    let started: BTreeSet<&str> = carry.iter().map(|entry| entry.name.text.as_str()).collect();
+    let handed: BTreeSet<&str> = next.iter().map(|entry| entry.name.text.as_str()).collect();
+    let lacking: Vec<&Entry> = carry.iter().filter(|entry| !handed.contains(entry.name.text.as_str())).collect();
     if let Some(first) = lacking.first() {
-        let listed = |form: fn(&str) -> String| lacking.iter().map(|key| form(&key.text)).collect::<Vec<_>>();
-        let names = listed(|name| format!("`{name}`")).join(" and ");
-        let wanted = listed(|name| format!("{name}: NODE.PORT")).join(", ");
-        let fault = bad(first.span, format!("{what} carries {names}, which `next` lacks"));
+        let names: Vec<String> = lacking.iter().map(|entry| format!("`{}`", entry.name.text)).collect();
+        let wanted: Vec<String> = lacking.iter().map(|entry| format!("{}: NODE.PORT", entry.name.text)).collect();
+        let fault = bad(first.name.span, format!("{what} carries {}, which `next` lacks", names.join(" and ")));
+        let wanted = wanted.join(", ");
         problems.push(fault.help(format!("name what the next round starts from: `next: {{{wanted}}}`")));
     }
-    for (key, (text, at)) in *carry {
-        if own.contains(&key.text) {
-            let fault = bad(key.span, format!("`{}` is a node of {what} and something that it carries", key.text));
+    for Entry { name, output, span } in *carry {
+        if own.contains(&name.text) {
+            let fault = bad(name.span, format!("`{}` is a node of {what} and something that it carries", name.text));
             problems.push(fault.help("rename one of them"));
         }
-        if own.contains(base(text)) {
-            let fault = bad(*at, format!("the first round cannot start from `{text}`, a node of {what} itself"));
+        if own.contains(base(output)) {
+            let fault = bad(*span, format!("the first round cannot start from `{output}`, a node of {what} itself"));
             problems.push(fault.help("name a node outside the loop; `next` names what the later rounds start from"));
         }
     }
-    for (key, (text, at)) in *next {
-        if !started.contains(&key.text) {
-            let fault = bad(key.span, format!("`next` has `{0}`, but {what} does not carry `{0}`", key.text));
-            let known: Vec<&str> = started.iter().map(String::as_str).collect();
-            problems.push(fault.help_some(suggest::advice(&key.text, &known)));
+    for Entry { name, output, span } in *next {
+        if !started.contains(name.text.as_str()) {
+            let fault = bad(name.span, format!("`next` has `{0}`, but {what} does not carry `{0}`", name.text));
+            let known: Vec<&str> = started.iter().copied().collect();
+            problems.push(fault.help_some(suggest::advice(&name.text, &known)));
         }
-        if *is_whole && !own.contains(base(text)) {
+        // A node that seems to be missing may be in a file that could not be read.
+        if *is_whole && !own.contains(base(output)) {
             let known: Vec<&str> = own.iter().map(String::as_str).collect();
-            let fault = bad(*at, format!("`{text}` is no node of {what}"));
-            problems.push(fault.help(suggest::suggest(base(text), &known, "nodes of the loop")));
+            let fault = bad(*span, format!("`{output}` is no node of {what}"));
+            problems.push(fault.help(suggest::suggest(base(output), &known, "nodes of the loop")));
         }
     }
 }
@@ -226,6 +237,7 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
 /// Replaces the names of what is carried by the outputs that the node's round starts from.
 fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut Problems) {
     let Some(round) = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some()) else { return };
+    // None in the first round, which starts from `carry`.
     let before = round.name.parse::<u64>().unwrap_or_default().checked_sub(1);
     let entries = if before.is_some() { next } else { carry };
     let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
@@ -236,18 +248,21 @@ fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut 
                 return true;
             }
             let name = base(&reference.node);
-            let Some((_, (text, span))) = entries.iter().find(|(key, _)| key.text == name) else { return true };
+            let Some(Entry { output, span, .. }) = entries.iter().find(|entry| entry.name.text == name) else {
+                return true;
+            };
             if reference.node != name {
                 let fault = bad(reference.span, format!("`{name}` is one output, which the round before hands on"));
                 problems.push(fault.help(format!("write `{name}`")));
             }
-            *reference = Reference { node: text.clone(), round: before, span: *span, ..reference.clone() };
-            !text.is_empty()
+            *reference = Reference { node: output.clone(), round: before, span: *span, ..reference.clone() };
+            // In the first round, `null` leaves the input open.
+            !output.is_empty()
         });
     }
     node.from.retain(|binding| !binding.references.is_empty());
-    let serves_nothing = |service: &&ServiceSpec| service.from.iter().any(|binding| binding.references.is_empty());
-    if let Some(service) = node.services.iter().find(serves_nothing) {
+    let mut services = node.services.iter();
+    if let Some(service) = services.find(|service| service.from.iter().any(|from| from.references.is_empty())) {
         let message = format!("the service `{}` has nothing to serve in the first round", service.name);
         problems.push(bad(service.span, message).help("name a node in `carry` instead of `null`"));
     }

@@ -4,11 +4,10 @@ use super::coordinate::Coordinate;
 use super::field::{self, take};
 use super::include::{self, Place, Wanted};
 use super::model::NodeSpec;
-use super::node;
 use super::params::{Over, params};
 use super::scope::{Scope, Shared};
-use super::syntax;
 use super::value::{Spanned, Value};
+use super::{node, syntax};
 
 const KEYS: &[&str] = &["name", "description", "params", "nodes", "include"];
 
@@ -40,11 +39,13 @@ fn of_file(wanted: Wanted, outer: &[Vec<Coordinate>], from: &Place, shared: &mut
     let mut fields = field::fields(root, what, KEYS, &mut shared.problems);
     let raw = params(take(&mut fields, "params"), place.file, Over::Include(wanted.params), shared);
     let mut scope = Scope::new(&raw);
+    // For the errors: params that no node uses are checked as well.
     scope.resolve_all(shared);
     let included = take(&mut fields, "include");
     let mut found = included.map(|value| nodes(value, outer, &place, &mut scope, shared)).unwrap_or_default();
     let own = take(&mut fields, "nodes");
     let own = own.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
     found.extend(node::all(own, outer, &mut scope, shared));
+    // Files of a loop have no loops of their own.
     include::prefixed(found, Vec::new(), &wanted.prefix).0
 }

@@ -32,6 +32,7 @@ pub(super) fn output(
     node: &NodeSpec,
 ) -> Result<(Reference, String), Diagnostic> {
     let name = &repeats.name;
+    // Inside the loop, the name means what the round carries.
     if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
         let fault = bad(
             reference.span,
@@ -63,7 +64,9 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
     let mut of_last: BTreeMap<(&str, &str), Vec<&NodeSpec>> = BTreeMap::new();
     let last: BTreeMap<&str, u64> = loops.iter().map(|repeats| (repeats.name.as_str(), repeats.last)).collect();
     for node in nodes {
-        if let Some((name, _)) = node.round().filter(|(name, round)| last.get(name) == Some(round)) {
+        if let Some((name, round)) = node.round()
+            && last.get(name) == Some(&round)
+        {
             of_last.entry((name, base(&node.id))).or_default().push(node);
         }
     }
@@ -84,8 +87,8 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
 /// Lists the rounds of the loops about which rows decide, one entry for each combination of a loop's matrix.
 pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
     let mut found: Vec<LoopSpec> = Vec::new();
-    let deciding: BTreeMap<&str, &Loop> =
-        loops.iter().filter(|repeats| repeats.decides).map(|repeats| (repeats.name.as_str(), repeats)).collect();
+    let deciding = loops.iter().filter(|repeats| repeats.decides);
+    let deciding: BTreeMap<&str, &Loop> = deciding.map(|repeats| (repeats.name.as_str(), repeats)).collect();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for node in nodes {
         let Some(at) = node.matrix.iter().position(|coordinate| coordinate.repeats.is_some()) else { continue };
@@ -98,6 +101,7 @@ pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
         });
         let rounds = &mut found[place].rounds;
         let number = round.name.parse::<usize>().unwrap_or_default();
+        // Nodes come in any order of rounds.
         rounds.resize_with(rounds.len().max(number + 1), RoundSpec::default);
         if decides(node) {
             rounds[number].decision.clone_from(&node.id);
@@ -115,10 +119,11 @@ pub(super) fn decides(node: &NodeSpec) -> bool {
 
 /// Reports loops that have the name of a node or of another loop.
 pub(super) fn check_names(loops: &[Loop], nodes: &[NodeSpec], problems: &mut Problems) {
-    let deciding: BTreeSet<&str> =
-        loops.iter().filter(|repeats| repeats.decides).map(|repeats| repeats.name.as_str()).collect();
-    let named = nodes.iter().filter(|node| !(decides(node) && deciding.contains(base(&node.id))));
-    let ids: BTreeMap<&str, Span> = named.map(|node| (base(&node.id), node.id_span)).collect();
+    let deciding = loops.iter().filter(|repeats| repeats.decides);
+    let deciding: BTreeSet<&str> = deciding.map(|repeats| repeats.name.as_str()).collect();
+    // Nodes that decide have the name of their loop.
+    let others = nodes.iter().filter(|node| !decides(node) || !deciding.contains(base(&node.id)));
+    let ids: BTreeMap<&str, Span> = others.map(|node| (base(&node.id), node.id_span)).collect();
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for repeats in loops {
         let name = repeats.name.as_str();

@@ -6,20 +6,19 @@ use super::value::Value;
 /// later.
 pub(super) fn resolve(text: &str) -> Value {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
-        "true" | "True" | "TRUE" => Value::Bool(true),
-        "false" | "False" | "FALSE" => Value::Bool(false),
-        ".nan" | ".NaN" | ".NAN" => Value::Float(f64::NAN),
-        _ => resolve_number(text).unwrap_or_else(|| Value::String(text.to_owned())),
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        ".nan" | ".NaN" | ".NAN" => return Value::Float(f64::NAN),
+        _ => {}
     }
-}
-
-fn resolve_number(text: &str) -> Option<Value> {
-    let first = *text.as_bytes().first()?;
-    if !(first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'.')) {
-        return None;
+    if text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.')) {
+        // A whole number beyond `i64` becomes a float.
+        if let Some(number) = integer(text).map(Value::Int).or_else(|| number(text).map(Value::Float)) {
+            return number;
+        }
     }
-    integer(text).map(Value::Int).or_else(|| number(text).map(Value::Float))
+    Value::String(text.to_owned())
 }
 
 /// Parses an integer of the core schema (`12`, `-3`, `0x1f`, `0o17`) that fits `i64`.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use searchmill_schemas::named;
 
 use super::cadence::{self, Cadence};
-use super::field::{self, Problems, take};
+use super::field::{self, Fields, Problems, take};
 use super::notify::{self, Notify};
 use super::scope::{Shared, part_span};
-use super::value::{Key, Spanned, Value};
+use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
 
 const KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup", "jitter", "max_runtime", "grace", "notify"];
@@ -68,6 +68,7 @@ named! {
 pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule> {
     let (span, known) = (written.span, shared.problems.len());
     let mut fields = field::fields(written, "`schedule`", KEYS, &mut shared.problems);
+    // Asked before `cron` is taken: a line that is wrong is not missing.
     let silent = fields.iter().all(|(key, _)| key.text != "cron");
     let cadence = cadence(&mut fields, shared);
     if silent && shared.problems.len() == known {
@@ -78,11 +79,11 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
     let problems = &mut shared.problems;
     let overlap = word(take(&mut fields, "overlap"), "`overlap`", &Overlap::ALL, Overlap::name, problems);
     let catchup = word(take(&mut fields, "catchup"), "`catchup`", &Catchup::ALL, Catchup::name, problems);
-    let mut length = |name: &str, most: u64| length(take(&mut fields, name)?, name, most, problems);
-    let jitter = length("jitter", 24);
-    let max_runtime = length("max_runtime", 24 * 365);
-    let grace = length("grace", 24);
+    let jitter = length(&mut fields, "jitter", 24, problems);
+    let max_runtime = length(&mut fields, "max_runtime", 24 * 365, problems);
+    let grace = length(&mut fields, "grace", 24, problems);
     Some(Schedule {
+        // All fields are read before this: their errors are reported together.
         cadence: cadence.filter(|_| shared.problems.len() == known)?,
         overlap: overlap.unwrap_or_default(),
         catchup: catchup.unwrap_or_default(),
@@ -93,7 +94,7 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
     })
 }
 
-fn cadence(fields: &mut Vec<(Key, Spanned)>, shared: &mut Shared<'_>) -> Option<Cadence> {
+fn cadence(fields: &mut Fields, shared: &mut Shared<'_>) -> Option<Cadence> {
     let zone = match take(fields, "timezone") {
         Some(value) => zone(&value, shared),
         None => Some(chrono_tz::Tz::UTC),
@@ -153,7 +154,8 @@ fn word<T: Copy>(
 }
 
 /// Reads a duration of at most `most` hours.
-fn length(value: Spanned, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
+fn length(fields: &mut Fields, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
+    let value = take(fields, name)?;
     let length = field::duration(&value, &format!("`{name}`"), problems)?;
     if length > Duration::from_hours(most) {
         problems.push(field::fault("bad-value", &value, format!("`{name}` must be at most {most} hours")));

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
 use super::coordinate::Coordinate;
-use super::scalar;
-use super::suggest;
 use super::template::{self, Part, Target};
 use super::value::{Spanned, Value};
+use super::{scalar, suggest};
 use crate::diagnostic::{Diagnostic, SourceMap, Span};
 
 /// Limit of recursion through params.
@@ -43,6 +42,7 @@ impl<'s> Shared<'s> {
 
     /// Stores a diagnostic, up to the limit.
     pub(super) fn report(&mut self, problem: Diagnostic) {
+        // A matrix of 10,000 nodes repeats an error 10,000 times; duplicates are removed only at the end.
         if self.problems.len() < MAX_KEPT {
             self.problems.push(problem);
         }
@@ -73,9 +73,8 @@ impl<'a> Scope<'a> {
     pub(super) fn resolve_all(&mut self, shared: &mut Shared<'_>) -> Spanned {
         let params = self.params;
         let entries = params.entries().iter().map(|(key, value)| {
-            let path = [key.text.clone()];
-            let value = self.lookup(&path, value.span, shared).unwrap_or_else(|| broken(value.span));
-            (key.clone(), value)
+            let resolved = self.lookup(std::slice::from_ref(&key.text), value.span, shared);
+            (key.clone(), resolved.unwrap_or_else(|| broken(value.span)))
         });
         Spanned::new(Value::Map(entries.collect()), params.span)
     }
@@ -92,7 +91,11 @@ impl<'a> Scope<'a> {
                 let text = std::mem::take(text);
                 *value = self.replace(&text, value.span, depth, matrix, shared);
             }
-            Value::List(items) => items.iter_mut().for_each(|item| self.apply_at(item, depth + 1, matrix, shared)),
+            Value::List(items) => {
+                for item in items {
+                    self.apply_at(item, depth + 1, matrix, shared);
+                }
+            }
             Value::Map(entries) => {
                 for (_, value) in entries {
                     self.apply_at(value, depth + 1, matrix, shared);
@@ -115,15 +118,23 @@ impl<'a> Scope<'a> {
             Ok(parts) => parts,
             Err(fault) => {
                 let at = part_span(shared.sources, span, text, &fault.range);
-                shared.report(bad_reference(fault.message).at(at, ""));
+                let fault = Diagnostic::error("bad-substitution", fault.message).at(at, "");
+                shared.report(fault.help(
+                    "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}`, `${repeat.round}` and \
+                     `${service.…}`; write `$${` for a literal `${`",
+                ));
                 return broken(span);
             }
         };
+        // A string that is one reference takes the type of what it refers to.
         let new = match template::whole(&parts) {
             Some(target) => self.value_of(target, span, matrix, shared),
             None => self.interpolate(text, &parts, span, matrix, shared),
         };
-        new.filter(|new| admit(new, span, depth, shared)).unwrap_or_else(|| broken(span))
+        match new {
+            Some(new) if admit(&new, span, depth, shared) => new,
+            _ => broken(span),
+        }
     }
 
     /// Returns the value of a reference; `None` after a reported error.
@@ -134,15 +145,16 @@ impl<'a> Scope<'a> {
         matrix: Option<&Coordinates>,
         shared: &mut Shared<'_>,
     ) -> Option<Spanned> {
-        match target {
-            Target::Param(path) => self.lookup(path, span, shared).map(|value| brought(value, span)),
-            Target::Matrix(path) => coordinate(path, span, matrix, shared).map(|value| brought(value, span)),
-            Target::Round => round(span, matrix, shared).map(|value| brought(value, span)),
-            Target::Env { name, default } => variable(name, default.as_deref(), span, shared),
-            Target::Secret(name) => Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
-            // Addresses are known when the node runs.
-            Target::Service(name) => Some(Spanned::new(Value::String(format!("${{service.{name}}}")), span)),
-        }
+        let value = match target {
+            Target::Param(path) => self.lookup(path, span, shared)?,
+            Target::Matrix(path) => coordinate(path, span, matrix, shared)?,
+            Target::Round => round(span, matrix, shared)?,
+            Target::Env { name, default } => return variable(name, default.as_deref(), span, shared),
+            // Secrets and addresses are known when the node runs.
+            Target::Secret(name) => return Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
+            Target::Service(name) => return Some(Spanned::new(Value::String(format!("${{service.{name}}}")), span)),
+        };
+        Some(Spanned { via: Some(span), ..value })
     }
 
     fn interpolate(
@@ -153,24 +165,29 @@ impl<'a> Scope<'a> {
         matrix: Option<&Coordinates>,
         shared: &mut Shared<'_>,
     ) -> Option<Spanned> {
-        let mut whole = Some(String::new());
+        let (mut whole, mut is_broken) = (String::new(), false);
         for part in parts {
             let piece = match part {
                 Part::Text(text) => Some(text.clone()),
                 Part::Reference { target, range } => {
                     let at = part_span(shared.sources, span, text, range);
-                    let value = self.value_of(target, at, matrix, shared).map(|value| named(value, target, matrix));
-                    value.and_then(|value| piece(&value, at, shared))
+                    let value = self.value_of(target, at, matrix, shared);
+                    value.and_then(|value| piece(&named(value, target, matrix), at, shared))
                 }
             };
-            whole = whole.zip(piece).map(|(whole, piece)| whole + &piece);
-            if whole.as_ref().is_some_and(|whole| whole.len() > MAX_STRING) {
+            // After an error, the other parts are read for their errors only.
+            is_broken |= piece.is_none();
+            if is_broken {
+                continue;
+            }
+            whole += &piece.unwrap_or_default();
+            if whole.len() > MAX_STRING {
                 let message = format!("`${{…}}` makes this string longer than {MAX_STRING} bytes");
                 shared.report(Diagnostic::error("too-many-values", message).at(span, ""));
                 return None;
             }
         }
-        whole.map(|whole| Spanned::new(Value::String(whole), span))
+        (!is_broken).then(|| Spanned::new(Value::String(whole), span))
     }
 
     fn lookup(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
@@ -178,6 +195,7 @@ impl<'a> Scope<'a> {
         if let Some(known) = self.resolved.get(&name) {
             return known.clone();
         }
+        // Before the limit of frames: a circle is named as one.
         if let Some(start) = self.active.iter().position(|active| *active == name) {
             shared.report(cycle(&self.active[start..], &name, span));
             return None;
@@ -187,9 +205,11 @@ impl<'a> Scope<'a> {
             shared.report(fault.at(span, ""));
             return None;
         }
+        // While it is resolved, a reference to it closes a circle.
         self.active.push(name.clone());
         let value = self.walk(path, span, shared);
         self.active.pop();
+        // After an error, too: it is reported once, however often the param is used.
         self.resolved.insert(name, value.clone());
         value
     }
@@ -228,6 +248,7 @@ fn descend<'v>(
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
+    // Advice compares many names: none is worked out that is dropped.
     if shared.problems.len() >= MAX_KEPT {
         return None;
     }
@@ -254,19 +275,8 @@ pub(super) fn param_advice(here: &Spanned, path: &[String], depth: usize) -> Opt
     }
 }
 
-fn brought(mut value: Spanned, span: Span) -> Spanned {
-    value.via = Some(span);
-    value
-}
-
 fn broken(span: Span) -> Spanned {
     Spanned::new(Value::Broken, span)
-}
-
-fn bad_reference(message: String) -> Diagnostic {
-    Diagnostic::error("bad-substitution", message).help(
-        "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}`, `${repeat.round}` and `${service.…}`; write `$${` for a literal `${`",
-    )
 }
 
 fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {
@@ -281,6 +291,7 @@ fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared:
     if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.key == *key) {
         return field_of(coordinate, path, span, shared).cloned();
     }
+    // The matrix could not be read, and its keys are unknown.
     if matrix.iter().any(|coordinate| coordinate.is_broken() && coordinate.key.is_empty()) {
         return None;
     }
@@ -349,6 +360,7 @@ fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'
         return None;
     };
     let mut value = Spanned::new(scalar::resolve(&text), span);
+    // `007` stays `007` where a param takes a text.
     value.text = (!matches!(value.value, Value::String(_))).then_some(text);
     Some(value)
 }
@@ -399,7 +411,11 @@ pub(super) fn part_span(sources: &SourceMap, span: Span, value: &str, range: &st
         return span.part(range.start, range.end);
     }
     let part = &value[range.clone()];
+    // The same reference may stand in the text several times.
     let before = value[..range.start].matches(part).count();
-    let found = written.match_indices(part).nth(before);
-    found.map_or(span, |(at, _)| span.part(at, at + part.len()))
+    match written.match_indices(part).nth(before) {
+        Some((at, _)) => span.part(at, at + part.len()),
+        // Escapes in quotes may write the part differently.
+        None => span,
+    }
 }

@@ -16,8 +16,10 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
             None
         }
         Value::List(items) => {
-            let numbers: Vec<_> = items.iter().map(|item| field::whole(item, "`seed`", 0, problems)).collect();
-            numbers.into_iter().collect::<Option<Vec<u64>>>().map(|numbers| together(&numbers))
+            // All are read, so that all errors are reported.
+            let numbers = items.iter().filter_map(|item| field::whole(item, "`seed`", 0, problems));
+            let numbers: Vec<u64> = numbers.collect();
+            (numbers.len() == items.len()).then(|| together(&numbers))
         }
         Value::String(_) => {
             let fault = field::wrong_type(value, "`seed`", "a whole number");
@@ -33,7 +35,7 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
 
 /// Mixes numbers to one seed. Their order counts.
 fn together(numbers: &[u64]) -> u64 {
-    numbers.iter().fold(0, |sum, number| mixed(sum ^ *number)) >> (u64::BITS - BITS)
+    numbers.iter().fold(0, |state, number| mixed(state ^ *number)) >> (u64::BITS - BITS)
 }
 
 /// A step of SplitMix64.

@@ -6,11 +6,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::field::{self, Problems, take};
+use super::field::{self, Fields, Problems, take, take_as};
 use super::model::{Binding, Serves, ServiceSpec};
-use super::reference;
-use super::suggest;
 use super::value::{Key, Spanned, Value};
+use super::{reference, suggest};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::endpoint::services_in;
 
@@ -38,6 +37,7 @@ pub fn service_of(port: &str) -> Option<&str> {
 pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<ServiceSpec> {
     let entries = field::map(value, "`services`", problems).unwrap_or_default();
     let mut services: Vec<_> = entries.into_iter().filter_map(|(name, body)| one(&name, body, problems)).collect();
+    // The key of the node has them in this order, whatever that of the YAML.
     services.sort_by(|one, other| one.name.cmp(&other.name));
     services
 }
@@ -45,38 +45,36 @@ pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<ServiceSpec> 
 fn one(name: &Key, body: Spanned, problems: &mut Problems) -> Option<ServiceSpec> {
     let what = format!("the service `{}`", name.text);
     if !field::is_id(&name.text) {
-        let fault = Diagnostic::error("bad-service", format!("`{}` is not a valid name of a service", name.text));
-        problems.push(fault.at(name.span, "").help("a name is made of letters, digits, `_` and `-`"));
+        let message = format!("`{}` is not a valid name of a service", name.text);
+        problems.push(bad(name.span, message, "a name is made of letters, digits, `_` and `-`"));
         return None;
     }
     let span = body.span;
     let mut fields = field::fields(body, &what, KEYS, problems);
-    let mut bound = |word: &str, port: String, problems: &mut Problems| {
-        take(&mut fields, word).map(|value| named(&value, word, port, problems))
-    };
     let own = format!("{PORTS}{}", name.text);
-    let model = bound("model", own.clone(), problems);
-    let adapter = bound("adapter", format!("{own}.adapter"), problems);
-    let search = bound("search", own.clone(), problems);
+    let model = bound(&mut fields, "model", own.clone(), problems);
+    let adapter = bound(&mut fields, "adapter", format!("{own}.adapter"), problems);
+    let search = bound(&mut fields, "search", own.clone(), problems);
     let program = take(&mut fields, "program").map(|value| texts(&value, "`program`", problems));
     let inputs = take(&mut fields, "from").map(|value| of_program(&value, &own, problems));
     let args = take(&mut fields, "args").map(|value| texts(&value, "`args`", problems)).unwrap_or_default();
     let env = take(&mut fields, "env").map(|value| texts(&value, "`env`", problems)).unwrap_or_default();
-    let ready = take(&mut fields, "ready").and_then(|value| field::text(&value, "`ready`", problems));
-    let within = take(&mut fields, "within").and_then(|value| field::duration(&value, "`within`", problems));
-    let fault = |message: &str, help: &str| Diagnostic::error("bad-service", message).at(span, "").help(help);
-    let mut given = args.iter().map(|arg| arg.split('=').next().unwrap_or_default());
-    if let Some(arg) = given.find(|arg| NO_ARGS.contains(arg)) {
+    let ready = take_as(&mut fields, "ready", field::text, problems);
+    let within = take_as(&mut fields, "within", field::duration, problems).unwrap_or(WITHIN);
+    let mut options = args.iter().map(|arg| arg.split('=').next().unwrap_or_default());
+    if let Some(arg) = options.find(|arg| NO_ARGS.contains(arg)) {
         let help = "start such a server as `program`, whose words and files are in the key";
-        problems.push(fault(&format!("{what}: `{arg}` has no place in `args`"), help));
+        problems.push(bad(span, format!("{what}: `{arg}` has no place in `args`"), help));
     }
     let misplaced = [
         ("adapter", adapter.is_some() && model.is_none(), "`adapter` belongs to `model`"),
         ("from", inputs.is_some() && program.is_none(), "`from` belongs to `program`"),
         ("args", !args.is_empty() && program.is_some(), "`args` are for `searchmill serve`"),
     ];
-    for (word, _, why) in misplaced.into_iter().filter(|(_, wrong, _)| *wrong) {
-        problems.push(fault(&format!("{what}: {why}"), &format!("remove `{word}`")));
+    for (word, is_wrong, why) in misplaced {
+        if is_wrong {
+            problems.push(bad(span, format!("{what}: {why}"), &format!("remove `{word}`")));
+        }
     }
     let (serves, from) = match (model, search, program) {
         (Some(model), None, None) => (Serves::Model, [Some(model), adapter].into_iter().flatten().collect()),
@@ -84,23 +82,27 @@ fn one(name: &Key, body: Spanned, problems: &mut Problems) -> Option<ServiceSpec
         (None, None, Some(words)) => {
             let inputs = inputs.unwrap_or_default();
             if let Some((message, help)) = wrong_words(&words, &inputs, &own, ready.is_some()) {
-                problems.push(fault(&format!("{what}: {message}"), help));
+                problems.push(bad(span, format!("{what}: {message}"), help));
             }
             (Serves::Program(words), inputs)
         }
         _ => {
             let help = "write `{model: NODE}`, `{search: [NODE, …]}` or `{program: [WORD, …], ready: /health}`";
-            problems.push(fault(&format!("{what} must have one of `model`, `search` and `program`"), help));
+            problems.push(bad(span, format!("{what} must have one of `model`, `search` and `program`"), help));
             return None;
         }
     };
     let usual = if serves == Serves::Model { "/v1/models" } else { "/health" };
     let ready = ready.unwrap_or_else(|| usual.to_owned());
     if !ready.starts_with('/') {
-        problems.push(fault(&format!("{what}: `ready` must be a path such as `/health`"), "begin it with `/`"));
+        let message = format!("{what}: `ready` must be a path such as `/health`");
+        problems.push(bad(span, message, "begin it with `/`"));
     }
-    let within = within.unwrap_or(WITHIN);
     Some(ServiceSpec { name: name.text.clone(), span: name.span, serves, args, env, ready, within, from })
+}
+
+fn bad(span: Span, message: String, help: &str) -> Diagnostic {
+    Diagnostic::error("bad-service", message).at(span, "").help(help)
 }
 
 /// Returns what is wrong with the words of a program, and a remedy.
@@ -108,40 +110,35 @@ fn wrong_words(words: &[String], inputs: &[Binding], own: &str, has_ready: bool)
     if words.iter().all(|word| word.trim().is_empty()) {
         return Some(("`program` has no words".to_owned(), "write `[vllm, serve, \"{model}\", --port, \"{port}\"]`"));
     }
-    let name = |binding: &Binding| binding.port.as_deref()?.strip_prefix(own)?.strip_prefix('.').map(str::to_owned);
-    let names: Vec<String> = inputs.iter().filter_map(name).collect();
-    let known = |place: &str| place == "port" || names.iter().any(|name| name == place);
-    if let Some(place) = words.iter().flat_map(|word| places(word)).find(|place| !known(place)) {
-        let help = "the places are `{port}` and the names in `from`";
-        return Some((format!("`{{{place}}}` in `program` stands for nothing"), help));
+    let mut names = Vec::new();
+    for binding in inputs {
+        names.extend(binding.port.as_deref().and_then(|port| port.strip_prefix(own)?.strip_prefix('.')));
+    }
+    for place in words.iter().flat_map(|word| places(word)) {
+        if place != "port" && !names.contains(&place) {
+            let help = "the places are `{port}` and the names in `from`";
+            return Some((format!("`{{{place}}}` in `program` stands for nothing"), help));
+        }
     }
     if !words.iter().any(|word| word.contains(PORT)) {
-        return Some((
-            "no word of `program` contains `{port}`".to_owned(),
-            "pass it, for example `--port, \"{port}\"`",
-        ));
+        let help = "pass it, for example `--port, \"{port}\"`";
+        return Some(("no word of `program` contains `{port}`".to_owned(), help));
     }
     if !has_ready {
-        return Some((
-            "`ready` is missing".to_owned(),
-            "write the path that answers once it is ready: `ready: /health`",
-        ));
+        let help = "write the path that answers once it is ready: `ready: /health`";
+        return Some(("`ready` is missing".to_owned(), help));
     }
-    let is_used = |binding: &&Binding| {
-        let name = binding.port.as_deref().and_then(|port| port.strip_prefix(own)?.strip_prefix('.'));
-        name.is_none_or(|name| words.iter().any(|word| word.contains(&format!("{{{name}}}"))))
-    };
-    let unused = inputs.iter().find(|binding| !is_used(binding))?.port.as_deref()?.rsplit('.').next()?;
+    let unused = names.iter().find(|name| !words.iter().any(|word| word.contains(&format!("{{{name}}}"))))?;
     Some((format!("no word of `program` contains `{{{unused}}}`"), "pass the path of the input to the program"))
 }
 
 /// Returns the names in braces of a word. Braces around anything else, such as JSON, are text.
 fn places(word: &str) -> impl Iterator<Item = &str> {
-    word.split('{')
-        .skip(1)
-        .filter_map(|rest| rest.split_once('}'))
-        .map(|(name, _)| name)
-        .filter(|name| field::is_id(name))
+    word.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).filter(|name| field::is_id(name))
+}
+
+fn bound(fields: &mut Fields, word: &str, port: String, problems: &mut Problems) -> Option<Binding> {
+    Some(named(&take(fields, word)?, word, port, problems))
 }
 
 fn named(value: &Spanned, word: &str, port: String, problems: &mut Problems) -> Binding {
@@ -159,8 +156,8 @@ fn of_program(value: &Spanned, own: &str, problems: &mut Problems) -> Vec<Bindin
         if field::is_id(&name.text) {
             bound.push(named(value, &name.text, format!("{own}.{}", name.text), problems));
         } else {
-            let fault = Diagnostic::error("bad-service", format!("`{}` is not a valid name of an input", name.text));
-            problems.push(fault.at(name.span, "").help("a name is made of letters, digits, `_` and `-`"));
+            let message = format!("`{}` is not a valid name of an input", name.text);
+            problems.push(bad(name.span, message, "a name is made of letters, digits, `_` and `-`"));
         }
     }
     bound
@@ -168,10 +165,7 @@ fn of_program(value: &Spanned, own: &str, problems: &mut Problems) -> Vec<Bindin
 
 /// Reads a list of texts, or one text.
 fn texts(value: &Spanned, what: &str, problems: &mut Problems) -> Vec<String> {
-    match &value.value {
-        Value::List(items) => items.iter().filter_map(|item| field::text(item, what, problems)).collect(),
-        _ => field::text(value, what, problems).into_iter().collect(),
-    }
+    value.as_list().iter().filter_map(|item| field::text(item, what, problems)).collect()
 }
 
 /// Reports references to services that the node does not have, and services without a reference.
@@ -202,11 +196,17 @@ fn collect(value: &Spanned, is_address: bool, used: &mut BTreeSet<(String, Span)
                     "the address of a service changes from run to run, so it can only be part of a URL or a command";
                 let help =
                     "params that take it: `base_url`, `url`, `command`, `program` and its `arguments`, `args`, `env`";
-                problems.push(Diagnostic::error("bad-service", message).at(value.span, "").help(help));
+                problems.push(bad(value.span, message.to_owned(), help));
             }
-            used.extend(names.into_iter().map(|name| (name.to_owned(), value.span)));
+            for name in names {
+                used.insert((name.to_owned(), value.span));
+            }
         }
-        Value::List(items) => items.iter().for_each(|item| collect(item, is_address, used, problems)),
+        Value::List(items) => {
+            for item in items {
+                collect(item, is_address, used, problems);
+            }
+        }
         Value::Map(entries) => {
             let runs = entries.iter().any(|(key, _)| key.text == "program");
             for (key, value) in entries {

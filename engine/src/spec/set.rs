@@ -1,12 +1,10 @@
 //! `--set` and `--params`: overrides of params.
 
 use super::model::Overrides;
-use super::scalar;
 use super::scope::{Shared, param_advice};
 use super::settings::read_map;
-use super::suggest;
-use super::syntax;
 use super::value::{Key, OVER, Spanned, Value};
+use super::{scalar, suggest, syntax};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// The name of the sources of `--set`.
@@ -43,7 +41,7 @@ pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, s
 }
 
 fn merges(old: &Spanned, new: &Spanned) -> bool {
-    let is_other_choice = old.choice().zip(new.choice()).is_some_and(|(old, new)| old != new);
+    let is_other_choice = matches!((old.choice(), new.choice()), (Some(old), Some(new)) if old != new);
     !old.entries().is_empty() && matches!(new.value, Value::Map(_)) && !is_other_choice
 }
 
@@ -77,10 +75,17 @@ fn undeclared(around: &Spanned, path: &[String], span: Span, shared: &Shared<'_>
 /// Overrides change params; only the pipeline declares them.
 fn declare(around: &Spanned, path: &[String], keys: &[&str], shared: &Shared<'_>) -> String {
     let place = std::iter::once("params").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(".");
-    let file = shared.sources.get(around.span.file).map(|(path, _)| path.display().to_string());
-    let file = file.filter(|file| !file.starts_with("--")).map_or_else(String::new, |file| format!(" in {file}"));
-    let known = suggest::listing(keys).map_or_else(String::new, |known| format!("; {known}"));
-    format!("declare it under `{place}`{file}{known}")
+    let mut help = format!("declare it under `{place}`");
+    // What an override has inserted is no place to declare a param.
+    if let Some((path, _)) = shared.sources.get(around.span.file)
+        && !path.to_string_lossy().starts_with("--")
+    {
+        help += &format!(" in {}", path.display());
+    }
+    if let Some(known) = suggest::listing(keys) {
+        help += &format!("; {known}");
+    }
+    help
 }
 
 fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
@@ -119,10 +124,11 @@ fn place(params: &mut Spanned, path: &[String], value: Spanned, lies_over: bool,
 fn choice_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String> {
     let (chosen, wanted) = (here.choice()?, &path[depth]);
     let is_slip = suggest::closest(wanted, [chosen]).is_some();
+    if depth == 0 || depth + 1 == path.len() || is_slip {
+        return None;
+    }
     let around = path[..depth].join(".");
-    let advice =
-        || format!("`{around}` is `{chosen}`; to choose another, write `--set '{around}={{{wanted}: {{…}}}}'`");
-    (depth > 0 && depth + 1 < path.len() && !is_slip).then(advice)
+    Some(format!("`{around}` is `{chosen}`; to choose another, write `--set '{around}={{{wanted}: {{…}}}}'`"))
 }
 
 /// Parses a value: lists, maps and quoted strings are YAML; anything else is one plain scalar.

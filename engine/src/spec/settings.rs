@@ -6,9 +6,8 @@ use serde_json::Value as Json;
 
 use super::arguments::arguments;
 use super::field::{Problems, wrong_type};
-use super::source;
-use super::syntax;
 use super::value::{Spanned, Value};
+use super::{source, syntax};
 use crate::diagnostic::{Diagnostic, SourceMap};
 
 /// Reads a file with one map; `what` names it in messages.
@@ -36,7 +35,9 @@ pub fn settings(
     let mut problems = Vec::new();
     let Some(value) = read_map(path, "a file of settings", sources, &mut problems) else { return Err(problems) };
     match arguments(&value, schema, command) {
-        Ok(typed) if problems.is_empty() => Ok((value, typed)),
-        typed => Err(problems.into_iter().chain(typed.err().into_iter().flatten()).collect()),
+        Ok(typed) if problems.is_empty() => return Ok((value, typed)),
+        Ok(_) => {}
+        Err(more) => problems.extend(more),
     }
+    Err(problems)
 }

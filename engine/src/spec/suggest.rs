@@ -14,6 +14,7 @@ pub(super) const MAX_CANDIDATES: usize = 1000;
 /// Returns the candidate that the user most likely meant, if any is near.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(word);
+    // One letter in three: short words that differ in two are other words.
     let limit = (wanted.chars().count() / 3).clamp(1, 4);
     let near = candidates.into_iter().take(MAX_CANDIDATES).filter_map(|candidate| {
         let distance = distance(&wanted, &fold(candidate), limit)?;
@@ -28,6 +29,7 @@ fn fold(word: &str) -> String {
 }
 
 fn distance(wanted: &str, candidate: &str, limit: usize) -> Option<usize> {
+    // No distance is smaller than the difference of the lengths.
     if wanted.len().abs_diff(candidate.len()) > limit {
         let is_part = wanted.len() >= 3 && (candidate.starts_with(wanted) || candidate.ends_with(wanted));
         return is_part.then_some(limit + 1);
@@ -53,10 +55,10 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
 /// Suggests a node or an output of a loop (one of `handed_on`: `rl.policy`) for an unknown `NODE`, `NODE.PORT` or
 /// `LOOP.NAME`.
 pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<Item = &'a str>) -> String {
+    let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong)).collect();
     // A round has no such output: `rl@round=1` is the decision after it.
-    let is_of_round = |name: &str| node_id::round(name).is_some() && in_order(name).is_none();
-    let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong) && !is_of_round(wrong)).collect();
-    if !of_loop.is_empty() {
+    let is_of_round = node_id::round(wrong).is_some() && in_order(wrong).is_none();
+    if !of_loop.is_empty() && !is_of_round {
         return suggest(wrong, &of_loop, &format!("what the loop `{}` hands on", base(wrong)));
     }
     match in_order(wrong) {
@@ -76,45 +78,50 @@ pub fn several_loops(name: &str, outputs: &[&str]) -> (String, String) {
 
 /// Suggests a node for an unknown name. The name of a node with a matrix, or of one in a loop, refers to no single node.
 pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
-    let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
-    let is_variant = |id: &&str| base(id) && !id.ends_with("@all");
-    let variants: Vec<&str> = nodes.iter().copied().filter(is_variant).collect();
-    if let [first, rest @ ..] = variants.as_slice() {
-        let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
+    let mut variants = nodes.to_vec();
+    variants.retain(|id| matches!(id.split_once('@'), Some((base, variant)) if base == wrong && variant != "all"));
+    if let Some(first) = variants.first() {
+        let more = if variants.len() == 1 { String::new() } else { format!(" (there are {})", variants.len()) };
         let all = format!("{wrong}@all");
         let all = if nodes.contains(&all.as_str()) { format!("; all of them are `{all}`") } else { String::new() };
         // Nodes of a record stand in the order in which they ended: a later round may end before an earlier one.
-        if let Some(last) =
-            variants.iter().filter(|id| node_id::round(id).is_some()).max_by_key(|id| node_id::round(id))
-        {
-            return format!("`{wrong}` is in a loop: name one of its rounds, for example `{last}`{more}{all}");
-        }
-        return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}{all}");
-    }
-    let written = || nodes.iter().map(|id| node_id::name(id));
-    if let Some((name, variant)) = wrong.split_once('@') {
-        // Another value is no slip: `size=20` does not mean `size=40`.
-        let variants = |base: &str| nodes.iter().copied().filter(|id| node_id::name(id) == base).collect::<Vec<_>>();
-        let Some(base) = written().find(|id| *id == name).or_else(|| closest(name, written())) else {
-            return suggest(name, &written().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), "nodes");
-        };
-        let is_all = closest(variant, ["all"]).is_some();
-        let meant = format!("{base}@{}", if is_all { "all" } else { variant });
-        // In any order of the coordinates.
-        let pairs = |id: &'_ str| id.split(['@', ',']).map(str::to_owned).collect::<BTreeSet<_>>();
-        let variants = variants(base);
-        if let Some(same) = variants.iter().find(|id| pairs(id) == pairs(&meant)) {
-            return format!("did you mean `{same}`?");
-        }
-        return match variants.as_slice() {
-            [one] if !one.contains('@') => format!("`{base}` has no matrix"),
-            all => listed(all, &format!("nodes of the matrix of `{base}`")),
+        let of_rounds = variants.iter().filter(|id| node_id::round(id).is_some());
+        return match of_rounds.max_by_key(|id| node_id::round(id)) {
+            Some(last) => format!("`{wrong}` is in a loop: name one of its rounds, for example `{last}`{more}{all}"),
+            None => format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}{all}"),
         };
     }
-    match closest(wrong, written()) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => suggest(wrong, nodes, "nodes"),
+    let names: Vec<&str> = nodes.iter().map(|id| node_id::name(id)).collect();
+    let Some((name, variant)) = wrong.split_once('@') else {
+        return match closest(wrong, names) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => suggest(wrong, nodes, "nodes"),
+        };
+    };
+    let near = if names.contains(&name) { Some(name) } else { closest(name, names.iter().copied()) };
+    let Some(base) = near else {
+        let names: BTreeSet<&str> = names.into_iter().collect();
+        return suggest(name, &names.into_iter().collect::<Vec<_>>(), "nodes");
+    };
+    let is_all = closest(variant, ["all"]).is_some();
+    let meant = format!("{base}@{}", if is_all { "all" } else { variant });
+    let mut variants = Vec::new();
+    for id in nodes.iter().copied().filter(|id| node_id::name(id) == base) {
+        // Another value is no slip: `size=20` does not mean `size=40`. Another order of the coordinates is.
+        if parts(id) == parts(&meant) {
+            return format!("did you mean `{id}`?");
+        }
+        variants.push(id);
     }
+    match variants.as_slice() {
+        [one] if !one.contains('@') => format!("`{base}` has no matrix"),
+        all => listed(all, &format!("nodes of the matrix of `{base}`")),
+    }
+}
+
+/// Returns the name and the coordinates of a node, in no order.
+fn parts(id: &str) -> BTreeSet<&str> {
+    id.split(['@', ',']).collect()
 }
 
 /// Lists the valid words.

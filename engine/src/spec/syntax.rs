@@ -52,6 +52,7 @@ const STEP: usize = 64;
 
 impl<'t> Marks<'t> {
     fn new(file: FileId, text: &'t str, start: usize) -> Self {
+        // In ASCII, characters and bytes have the same positions.
         let steps =
             if text.is_ascii() { Vec::new() } else { text.char_indices().step_by(STEP).map(|(at, _)| at).collect() };
         Self { file, text, start, steps }
@@ -68,9 +69,9 @@ impl<'t> Marks<'t> {
 
     fn span(&self, span: saphyr_parser::Span) -> Span {
         let start = self.offset(span.start.index());
-        let end = self.offset(span.end.index()).max(start);
+        let mut end = self.offset(span.end.index()).max(start);
         let bytes = self.text.as_bytes();
-        let mut end = end;
+        // The parser ends a plain scalar behind the white space that follows it.
         while end > start && bytes[end - 1].is_ascii_whitespace() {
             end -= 1;
         }
@@ -83,10 +84,6 @@ impl<'t> Marks<'t> {
             label.span = Span::new(self.file, label.span.start + self.start, label.span.end + self.start);
         }
         fault
-    }
-
-    fn text_of(&self, span: Span) -> &'t str {
-        self.text.get(span.start - self.start..span.end - self.start).unwrap_or_default()
     }
 }
 
@@ -145,7 +142,14 @@ impl<'t, 'p> Tree<'t, 'p> {
 
     fn event(&mut self, event: Event<'_>, span: Span) -> Step {
         match event {
-            Event::DocumentStart(_) => self.start_document(span),
+            Event::DocumentStart(_) => {
+                self.documents += 1;
+                if self.documents == 1 {
+                    return Ok(());
+                }
+                let fault = Diagnostic::error("several-documents", "a pipeline file holds one YAML document");
+                Err(fault.at(span, "the second one starts here").help("move it to a separate file"))
+            }
             Event::Alias(anchor) => self.alias(anchor, span),
             Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), span),
             Event::SequenceStart(anchor, tag) => self.start(span, anchor, tag.as_deref(), Items::List(Vec::new())),
@@ -159,15 +163,6 @@ impl<'t, 'p> Tree<'t, 'p> {
             }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
         }
-    }
-
-    fn start_document(&mut self, span: Span) -> Step {
-        self.documents += 1;
-        if self.documents > 1 {
-            let fault = Diagnostic::error("several-documents", "a pipeline file holds one YAML document");
-            return Err(fault.at(span, "the second one starts here").help("move it to a separate file"));
-        }
-        Ok(())
     }
 
     fn count(&mut self, span: Span) -> Step {
@@ -217,6 +212,7 @@ impl<'t, 'p> Tree<'t, 'p> {
 
     fn start(&mut self, span: Span, anchor: usize, tag: Option<&Tag>, items: Items) -> Step {
         self.count(span)?;
+        // For its report only: a tag on a list or map changes nothing.
         self.is_text(tag, span);
         if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(span));
@@ -247,8 +243,10 @@ impl<'t, 'p> Tree<'t, 'p> {
             let fault = Diagnostic::error("recursive-alias", "this alias refers to a value that contains it");
             return Err(fault.at(span, "refers to itself"));
         };
+        // Before the value is copied: a few lines of aliases of aliases could fill the memory.
         if !self.budget.charge(anchored.weight) {
-            return Err(too_much(span, "aliases"));
+            let message = format!("aliases expand to more than {MAX_COPIED} values (limit)");
+            return Err(Diagnostic::error("too-many-values", message).at(span, "reading stopped here"));
         }
         if self.open.len() + anchored.height > MAX_DEPTH {
             return Err(too_deep(span));
@@ -260,7 +258,9 @@ impl<'t, 'p> Tree<'t, 'p> {
     }
 
     fn complete(&mut self, value: Spanned, anchor: usize) {
+        // 0: it has no anchor.
         if anchor > 0 {
+            // Measured once, not for each alias.
             let (weight, height) = (weight(&value), height(&value));
             self.anchors.insert(anchor, Anchored { value: value.clone(), weight, height });
         }
@@ -270,7 +270,19 @@ impl<'t, 'p> Tree<'t, 'p> {
             Some(Items::Map { entries, key, merged }) => match key.take() {
                 None => *key = Some(Name::Key(as_key(&value, self.marks, self.problems))),
                 Some(Name::Key(name)) => entries.push((name, value)),
-                Some(Name::Merge(span)) => merged.extend(as_merged(value, span, self.problems)),
+                // `<<: *defaults`, `<<: [*a, *b]`
+                Some(Name::Merge(span)) => {
+                    let maps = match value.value {
+                        Value::List(maps) => maps,
+                        _ => vec![value],
+                    };
+                    if let Some(wrong) = maps.iter().find(|map| !matches!(map.value, Value::Map(_))) {
+                        let message = format!("`<<` takes a map or a list of maps, not {}", wrong.kind());
+                        let fault = Diagnostic::error("bad-merge", message).at(wrong.span, "");
+                        self.problems.push(fault.at(span, "merged here"));
+                    }
+                    merged.extend(maps);
+                }
             },
         }
     }
@@ -281,33 +293,17 @@ fn enclose(start: Span, last: Option<Span>, end: Span) -> Span {
     if end.start == end.end && last.is_some() { start.to(last.unwrap_or(start)) } else { start.to(end) }
 }
 
-fn too_much(span: Span, what: &str) -> Diagnostic {
-    let message = format!("{what} expand to more than {MAX_COPIED} values (limit)");
-    Diagnostic::error("too-many-values", message).at(span, "reading stopped here")
-}
-
 fn as_key(value: &Spanned, marks: &Marks<'_>, problems: &mut Vec<Diagnostic>) -> Key {
-    let text = value.scalar_text().unwrap_or_else(|| {
-        let fault = Diagnostic::error("bad-key", format!("{} cannot be a key", value.kind()));
-        let fault = fault.at(value.span, "expected a word");
-        let quote = "quote a name that YAML reads as null: `\"null\"`";
-        problems.push(if value.value == Value::Null { fault.help(quote) } else { fault });
-        marks.text_of(value.span).chars().take(80).collect()
-    });
-    Key { text, span: value.span }
-}
-
-/// Returns the maps of a merge key (`<<: *defaults`, `<<: [*a, *b]`).
-fn as_merged(value: Spanned, name: Span, problems: &mut Vec<Diagnostic>) -> Vec<Spanned> {
-    let maps = match value.value {
-        Value::List(maps) => maps,
-        _ => vec![value],
-    };
-    if let Some(wrong) = maps.iter().find(|map| !matches!(map.value, Value::Map(_))) {
-        let fault = Diagnostic::error("bad-merge", format!("`<<` takes a map or a list of maps, not {}", wrong.kind()));
-        problems.push(fault.at(wrong.span, "").at(name, "merged here"));
+    let span = value.span;
+    if let Some(text) = value.scalar_text() {
+        return Key { text, span };
     }
-    maps
+    let fault = Diagnostic::error("bad-key", format!("{} cannot be a key", value.kind()));
+    let fault = fault.at(span, "expected a word");
+    let quote = "quote a name that YAML reads as null: `\"null\"`";
+    problems.push(if value.value == Value::Null { fault.help(quote) } else { fault });
+    let written = marks.text.get(span.start - marks.start..span.end - marks.start).unwrap_or_default();
+    Key { text: written.chars().take(80).collect(), span }
 }
 
 /// Adds merged entries: keys of the map itself win, then earlier maps.
@@ -334,16 +330,12 @@ fn distinct(mut entries: Vec<(Key, Spanned)>, problems: &mut Vec<Diagnostic>) ->
     if twice.is_empty() {
         return entries;
     }
-    problems
-        .extend(twice.iter().take(REPORTED).map(|(again, first)| duplicate(&entries[*first].0, &entries[*again].0)));
+    for (again, first) in twice.iter().take(REPORTED) {
+        let (again, first) = (&entries[*again].0, &entries[*first].0);
+        let fault = Diagnostic::error("duplicate-key", format!("duplicate key `{}`", again.text));
+        problems.push(fault.at(again.span, "again here").at(first.span, "first here").help("keep one of them"));
+    }
     let mut position = 0..;
     entries.retain(|_| position.next().is_some_and(|position| !twice.contains_key(&position)));
     entries
-}
-
-fn duplicate(first: &Key, again: &Key) -> Diagnostic {
-    Diagnostic::error("duplicate-key", format!("duplicate key `{}`", again.text))
-        .at(again.span, "again here")
-        .at(first.span, "first here")
-        .help("keep one of them")
 }

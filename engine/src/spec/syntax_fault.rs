@@ -11,7 +11,12 @@ pub(super) fn explain(error: &ScanError, offset: usize, file: FileId, text: &str
     if error.info().contains("recursion limit") {
         return too_deep(place.span());
     }
-    tabs(&place).or_else(|| reference(error, &place)).unwrap_or_else(|| other(error, &place))
+    // The parser stumbles over what follows from a tab or a bare `${…}`: these are the mistakes to show.
+    if let Some(fault) = tabs(&place).or_else(|| reference(error, &place)) {
+        return fault;
+    }
+    let (message, help) = wording(error.info());
+    Diagnostic::error("syntax", message).at(place.span(), "").help_some(help)
 }
 
 pub(super) fn too_deep(span: Span) -> Diagnostic {
@@ -64,11 +69,6 @@ fn reference(error: &ScanError, place: &Place<'_>) -> Option<Diagnostic> {
     Some(fault.at(span, "").help(format!("write `\"{written}\"`")))
 }
 
-fn other(error: &ScanError, place: &Place<'_>) -> Diagnostic {
-    let (message, help) = wording(error.info());
-    Diagnostic::error("syntax", message).at(place.span(), "").help_some(help)
-}
-
 /// Returns message and advice for a parser error; its own message if there is nothing better.
 fn wording(info: &str) -> (String, Option<&'static str>) {
     const CASES: &[(&str, &str, Option<&str>)] = &[
@@ -111,6 +111,8 @@ fn wording(info: &str) -> (String, Option<&'static str>) {
         ("the handle wasn't declared", "this tag is unknown", Some("remove the tag")),
         ("unexpected eof", "unexpected end of file", None),
     ];
-    let case = CASES.iter().find(|(part, _, _)| info.contains(part));
-    case.map_or_else(|| (info.to_owned(), None), |(_, message, help)| ((*message).to_owned(), *help))
+    match CASES.iter().find(|(part, _, _)| info.contains(part)) {
+        Some((_, message, help)) => ((*message).to_owned(), *help),
+        None => (info.to_owned(), None),
+    }
 }

@@ -57,6 +57,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
     let mut literal = String::new();
     let mut at = 0;
     while let Some(found) = text[at..].find("${").map(|offset| at + offset) {
+        // `$${` is an escaped `${`.
         if text[at..found].ends_with('$') {
             literal.push_str(&text[at..found - 1]);
             literal.push_str("${");
@@ -70,7 +71,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
         if parts.len() > MAX_PARTS {
             return Err(fault(found..found + 2, "too many `${…}` in one string"));
         }
-        let end = close(text, found)?;
+        let end = match text[found..].find('}') {
+            // An inner reference would end the outer one at its own brace.
+            Some(length) if !text[found + 2..found + length].contains("${") => found + length + 1,
+            Some(_) => return Err(fault(found..found + 2, "`${…}` cannot be nested")),
+            None => return Err(fault(found..text.len(), "this `${` is never closed with `}`")),
+        };
         let target = target(&text[found + 2..end - 1]).map_err(|message| Fault { range: found..end, message })?;
         parts.push(Part::Reference { target, range: found..end });
         at = end;
@@ -82,15 +88,6 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
     Ok(parts)
 }
 
-fn close(text: &str, start: usize) -> Result<usize, Fault> {
-    let rest = &text[start + 2..];
-    match rest.find('}') {
-        Some(end) if !rest[..end].contains("${") => Ok(start + 2 + end + 1),
-        Some(_) => Err(fault(start..start + 2, "`${…}` cannot be nested")),
-        None => Err(fault(start..text.len(), "this `${` is never closed with `}`")),
-    }
-}
-
 fn fault(range: std::ops::Range<usize>, message: &str) -> Fault {
     Fault { range, message: message.to_owned() }
 }
@@ -98,32 +95,42 @@ fn fault(range: std::ops::Range<usize>, message: &str) -> Fault {
 fn target(body: &str) -> Result<Target, String> {
     let body = body.trim();
     if let Some(name) = body.strip_prefix("env:") {
-        let (name, default) = name.split_once(":-").map_or((name, None), |(name, default)| (name, Some(default)));
-        let default = default.map(str::to_owned);
-        return variable(name).map(|name| Target::Env { name, default });
+        let (name, default) = match name.split_once(":-") {
+            Some((name, default)) => (name, Some(default.to_owned())),
+            None => (name, None),
+        };
+        return Ok(Target::Env { name: variable(name)?, default });
     }
     if let Some(name) = body.strip_prefix("secret:") {
-        return variable(name).map(Target::Secret);
+        return Ok(Target::Secret(variable(name)?));
     }
     if let Some(path) = body.strip_prefix("params.") {
-        let steps: Vec<_> = path.split('.').map(|step| step.trim().to_owned()).collect();
-        let complete = steps.iter().all(|step| !step.is_empty());
-        return if complete { Ok(Target::Param(steps)) } else { Err(format!("`{path}` is not a param path")) };
+        let Some(steps) = steps(path) else { return Err(format!("`{path}` is not a param path")) };
+        return Ok(Target::Param(steps));
     }
     if let Some(path) = body.strip_prefix("matrix.") {
-        let steps: Vec<_> = path.split('.').map(|step| step.trim().to_owned()).collect();
-        let complete = steps.iter().all(|step| !step.is_empty());
-        return if complete { Ok(Target::Matrix(steps)) } else { Err("a key of the matrix is missing".to_owned()) };
+        let Some(steps) = steps(path) else { return Err("a key of the matrix is missing".to_owned()) };
+        return Ok(Target::Matrix(steps));
     }
     if let Some(name) = body.strip_prefix("repeat.") {
-        let message = || format!("`repeat` has only `round`, not `{name}`");
-        return (name.trim() == "round").then_some(Target::Round).ok_or_else(message);
+        if name.trim() != "round" {
+            return Err(format!("`repeat` has only `round`, not `{name}`"));
+        }
+        return Ok(Target::Round);
     }
     if let Some(name) = body.strip_prefix("service.") {
-        let message = || "the name of a service is missing".to_owned();
-        return Some(name.to_owned()).filter(|name| !name.is_empty()).map(Target::Service).ok_or_else(message);
+        if name.is_empty() {
+            return Err("the name of a service is missing".to_owned());
+        }
+        return Ok(Target::Service(name.to_owned()));
     }
     Err(if body.is_empty() { "`${}` is empty".to_owned() } else { format!("unknown reference `{body}`") })
+}
+
+/// Splits a dotted path; `None` if a step is missing.
+fn steps(path: &str) -> Option<Vec<String>> {
+    let steps: Vec<String> = path.split('.').map(|step| step.trim().to_owned()).collect();
+    if steps.iter().any(String::is_empty) { None } else { Some(steps) }
 }
 
 fn variable(name: &str) -> Result<String, String> {

@@ -89,6 +89,14 @@ impl Spanned {
         }
     }
 
+    /// Returns the items of a list; any other value is a list of itself.
+    pub(super) fn as_list(&self) -> &[Self] {
+        match &self.value {
+            Value::List(items) => items,
+            _ => std::slice::from_ref(self),
+        }
+    }
+
     /// Returns the items of a list, or the values of a map.
     pub fn children(&self) -> impl Iterator<Item = &Self> {
         self.items().iter().chain(self.entries().iter().map(|(_, value)| value))

@@ -16,6 +16,7 @@ impl Reader<'_> {
         branches: &[Schema<'_>],
         place: &Place,
     ) -> Json {
+        // A branch without a type (`{}`) allows null as it allows anything.
         let nullable = branches.iter().any(|branch| branch.allows("null") && !branch.types().is_empty());
         if value.value == Value::Null && nullable {
             return Json::Null;
@@ -24,15 +25,21 @@ impl Reader<'_> {
         if let [only] = real.as_slice() {
             return self.read(value, *only, place);
         }
-        // Among other kinds of values, a map can only be one of the tagged options.
-        let is_tagged = |branch: &Schema<'_>| {
-            let no_map = matches!(value.value, Value::Map(_)) && !branch.allows("object");
-            branch.words().is_some() || branch.tag().is_some() || no_map
-        };
-        if real.iter().all(is_tagged) && real.iter().any(|branch| branch.words().is_some() || branch.tag().is_some()) {
+        let (mut is_any_tagged, mut are_others_excluded) = (false, true);
+        for branch in &real {
+            if branch.words().is_some() || branch.tag().is_some() {
+                is_any_tagged = true;
+            } else {
+                // Among other kinds of values, a map can only be one of the tagged options.
+                are_others_excluded &= matches!(value.value, Value::Map(_)) && !branch.allows("object");
+            }
+        }
+        if is_any_tagged && are_others_excluded {
             return self.tagged(value, whole, &real, place);
         }
-        match discriminator(&real) {
+        // The key with one fixed word in each alternative (`#[serde(tag = "kind")]`).
+        let mut keys = real.first().into_iter().flat_map(Schema::property_names);
+        match keys.find(|key| real.iter().all(|branch| tag_word(*branch, key).is_some())) {
             Some(key) => self.internally_tagged(value, whole, &real, key, place),
             None => self.untagged(value, whole, &real, place),
         }
@@ -43,9 +50,9 @@ impl Reader<'_> {
         let words: Vec<_> = branches.iter().filter_map(Schema::words).flatten().collect();
         let tags: Vec<_> = branches.iter().filter_map(Schema::tag).collect();
         match &value.value {
+            // With one key, it was meant as an option with settings.
             Value::Map(entries) if !tags.is_empty() || entries.len() == 1 => {
-                let by_key = |branch: &&Schema<'_>| branch.tag().is_some_and(|tag| value.get(tag).is_some());
-                match branches.iter().find(by_key) {
+                match branches.iter().find(|branch| branch.tag().is_some_and(|tag| value.get(tag).is_some())) {
                     Some(branch) => self.read(value, *branch, place),
                     None => self.unknown_tag(value, &words, &tags, place),
                 }
@@ -60,14 +67,8 @@ impl Reader<'_> {
 
     fn unknown_tag(&mut self, value: &Spanned, words: &[&Json], tags: &[&str], place: &Place) -> Json {
         let Some((key, _)) = value.entries().first() else {
-            let help = suggest::listing(tags);
-            return self.report(
-                "missing-key",
-                format!("{} is an empty map", self.name(place)),
-                value.span,
-                place,
-                help,
-            );
+            let message = format!("{} is an empty map", self.name(place));
+            return self.report("missing-key", message, value.span, place, suggest::listing(tags));
         };
         let is_word = words.iter().any(|word| word.as_str() == Some(&key.text));
         let help = if is_word {
@@ -128,40 +129,44 @@ impl Reader<'_> {
     /// Otherwise reports the errors of the only one with the right shape, or a
     /// single error for all.
     fn untagged(&mut self, value: &Spanned, whole: Schema<'_>, branches: &[Schema<'_>], place: &Place) -> Json {
-        let tries: Vec<_> = branches.iter().map(|branch| self.attempt(value, *branch, place)).collect();
-        let fits = |(_, problems, _): &&(Json, Vec<_>, bool)| problems.is_empty();
-        let as_written = |tried: &&(Json, Vec<_>, bool)| !has_point(value) || tried.0.is_f64();
-        let fitting = || tries.iter().filter(fits);
-        if let Some((typed, _, broken)) = fitting().find(as_written).or_else(|| fitting().next()) {
-            self.broken |= *broken;
-            return typed.clone();
-        }
-        let shaped = |branch: &Schema<'_>| match value.value {
-            Value::Map(_) => branch.allows("object") && branch.words().is_none(),
-            Value::List(_) => branch.allows("array") && branch.words().is_none(),
-            _ => {
-                // A branch of words alone names no type of its own.
-                let words = branch.branches().is_some_and(|all| all.iter().all(|word| word.words().is_some()));
-                words || !branch.types().iter().all(|name| matches!(*name, "object" | "array"))
+        let (mut fitting, mut close) = (None, Vec::new());
+        for branch in branches {
+            // Errors of an alternative count only if it turns out to be the intended one.
+            let mut reader = Reader { operator: self.operator, problems: Vec::new(), broken: false };
+            let typed = reader.read(value, *branch, place);
+            if !reader.problems.is_empty() {
+                if has_shape_of(value, *branch) {
+                    close.push(reader.problems);
+                }
+            } else if typed.is_f64() || !has_point(value) {
+                self.broken |= reader.broken;
+                return typed;
+            } else if fitting.is_none() {
+                fitting = Some((typed, reader.broken));
             }
-        };
-        let mut close = branches.iter().zip(tries).filter(|(branch, _)| shaped(branch)).map(|(_, tried)| tried.1);
-        match (close.next(), close.next()) {
-            (Some(problems), None) => self.problems.extend(problems),
+        }
+        if let Some((typed, broken)) = fitting {
+            self.broken |= broken;
+            return typed;
+        }
+        match close.as_mut_slice() {
+            [problems] => self.problems.append(problems),
             _ => drop(self.mismatch(value, whole, place)),
         }
         Json::Null
     }
+}
 
-    fn attempt(
-        &mut self,
-        value: &Spanned,
-        branch: Schema<'_>,
-        place: &Place,
-    ) -> (Json, Vec<crate::diagnostic::Diagnostic>, bool) {
-        let mut reader = Reader { operator: self.operator, problems: Vec::new(), broken: false };
-        let typed = reader.read(value, branch, place);
-        (typed, reader.problems, reader.broken)
+/// Whether a value may be meant as this alternative, so that its errors help.
+fn has_shape_of(value: &Spanned, branch: Schema<'_>) -> bool {
+    match value.value {
+        Value::Map(_) => branch.allows("object") && branch.words().is_none(),
+        Value::List(_) => branch.allows("array") && branch.words().is_none(),
+        _ => {
+            // A branch of words alone names no type of its own.
+            let words = branch.branches().is_some_and(|all| all.iter().all(|word| word.words().is_some()));
+            words || !branch.types().iter().all(|name| matches!(*name, "object" | "array"))
+        }
     }
 }
 
@@ -179,14 +184,12 @@ fn all<'w>(words: &[&'w Json], tags: &[&'w str]) -> Vec<&'w str> {
     words.iter().filter_map(|word| word.as_str()).chain(tags.iter().copied()).collect()
 }
 
-/// Returns the key with one fixed word in each alternative (`#[serde(tag = "kind")]`).
-fn discriminator<'s>(branches: &[Schema<'s>]) -> Option<&'s str> {
-    let first = branches.first()?;
-    first.property_names().into_iter().find(|key| branches.iter().all(|branch| tag_word(*branch, key).is_some()))
-}
-
 fn tag_word<'s>(branch: Schema<'s>, key: &str) -> Option<&'s str> {
-    branch.property_names().contains(&key).then(|| branch.property(key))??.keyword("const")?.as_str()
+    // Where other keys are allowed, every key has a schema: it must be declared.
+    if !branch.property_names().contains(&key) {
+        return None;
+    }
+    branch.property(key)?.keyword("const")?.as_str()
 }
 
 fn tag_words<'s>(branches: &[Schema<'s>], key: &str) -> Vec<&'s str> {

@@ -57,6 +57,7 @@ struct Reader<'o> {
 
 impl Reader<'_> {
     fn read(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
+        // Reported where it was resolved; what depends on its type is unknown.
         if value.value == Value::Broken {
             self.broken = true;
             return Json::Null;
@@ -65,6 +66,7 @@ impl Reader<'_> {
             self.check_no_secret(value, place);
             return value.to_json();
         }
+        // Before the alternatives: a secret is a string like others, and its value is not shown in errors.
         if schema.is_secret() {
             return self.secret(value, place);
         }
@@ -78,6 +80,7 @@ impl Reader<'_> {
             Value::Null if schema.allows("null") => Json::Null,
             Value::Null => self.missing_value(value, schema, place),
             _ => {
+                // One of fixed words is compared with them anyway.
                 if schema.words().is_none() && schema.allows("string") {
                     self.check_no_secret(value, place);
                 }
@@ -106,40 +109,39 @@ impl Reader<'_> {
 
     fn list(&mut self, value: &Spanned, items: &[Spanned], schema: Schema<'_>, place: &Place) -> Json {
         self.check_size(value, schema, items.len(), "Items", "items", place);
-        let read = |(position, item): (usize, &Spanned)| {
+        let mut typed = Vec::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
             let below = place.below(&position.to_string(), item.span, item);
             if let Some(schema) = schema.item(position) {
-                return self.read(item, schema, &below);
+                typed.push(self.read(item, schema, &below));
+            } else {
+                self.check_no_secret(item, &below);
+                typed.push(item.to_json());
             }
-            self.check_no_secret(item, &below);
-            item.to_json()
-        };
-        items.iter().enumerate().map(read).collect()
+        }
+        Json::Array(typed)
     }
 
     fn check_size(&mut self, value: &Spanned, schema: Schema<'_>, size: usize, of: &str, unit: &str, place: &Place) {
-        let bound = |name: &str| schema.number(&format!("{name}{of}"));
-        let wrong = match (bound("min"), bound("max")) {
-            (Some(least), _) if (size as f64) < least => Some(format!("at least {least} {unit}")),
-            (_, Some(most)) if size as f64 > most => Some(format!("at most {most} {unit}")),
-            _ => None,
+        let wanted = match (schema.number(&format!("min{of}")), schema.number(&format!("max{of}"))) {
+            (Some(least), _) if (size as f64) < least => format!("at least {least} {unit}"),
+            (_, Some(most)) if size as f64 > most => format!("at most {most} {unit}"),
+            _ => return,
         };
-        if let Some(wanted) = wrong {
-            let message = format!("{} must have {wanted}, not {size}", self.name(place));
-            self.report("bad-value", message, value.span, place, None);
-        }
+        let message = format!("{} must have {wanted}, not {size}", self.name(place));
+        self.report("bad-value", message, value.span, place, None);
     }
 
     fn secret(&mut self, value: &Spanned, place: &Place) -> Json {
-        let reference = value.scalar_text().filter(|text| is_secret_reference(text));
-        reference.map_or_else(
-            || {
+        match value.scalar_text() {
+            Some(text) if is_secret_reference(&text) => Json::from(text),
+            _ => {
+                // The message does not show the value: it may be the secret.
                 let message = format!("a secret written out where a reference belongs: {}", self.name(place));
                 let help = "write `${secret:NAME}` and set the environment variable NAME".to_owned();
                 self.report("secret-literal", message, value.span, place, Some(help))
-            },
-            Json::from,
-        )
+            }
+        }
     }
 
     /// Reports a secret where none is allowed: the operator would get the reference as text.
@@ -167,11 +169,14 @@ impl Reader<'_> {
 
     fn missing(&mut self, name: &str, schema: Schema<'_>, place: &Place) {
         let path = if place.path.is_empty() { name.to_owned() } else { format!("{}.{name}", place.path) };
-        let property = schema.property(name);
-        let choices = property.map(|property| property.choices()).filter(|choices| !choices.is_empty());
-        let choices = choices.map(|choices| format!(" Write {}", choices.join(" or "))).unwrap_or_default();
-        let about = property.as_ref().and_then(Schema::about);
-        let help = about.map(|about| format!("`{name}`: {about}{choices}"));
+        let mut help = None;
+        if let Some(property) = schema.property(name)
+            && let Some(about) = property.about()
+        {
+            let choices = property.choices().join(" or ");
+            let write = if choices.is_empty() { String::new() } else { format!(" Write {choices}") };
+            help = Some(format!("`{name}`: {about}{write}"));
+        }
         self.report("missing-key", format!("`{}` needs the param `{path}`", self.operator), place.name, place, help);
     }
 
@@ -179,8 +184,9 @@ impl Reader<'_> {
         let written = value.text.as_deref().unwrap_or_default();
         let found = if written.is_empty() { "nothing" } else { "null" };
         let message = format!("{} must be {}, not {found}", self.name(place), schema.describe());
-        let help =
-            (!written.is_empty() && schema.allows("string")).then(|| format!("for the word, write `\"{written}\"`"));
+        let is_word = !written.is_empty() && schema.allows("string");
+        let help = is_word.then(|| format!("for the word, write `\"{written}\"`"));
+        // Nothing after the colon has no text to point at.
         let at = if value.span.start == value.span.end { place.name } else { value.span };
         self.report("wrong-type", message, at, place, help)
     }
@@ -202,6 +208,7 @@ impl Reader<'_> {
 
     /// Reports an error; returns the value to go on with.
     fn report(&mut self, code: &'static str, message: String, at: Span, place: &Place, help: Option<String>) -> Json {
+        // A second label at the same place would repeat the first.
         let via = place.via.filter(|via| *via != at);
         let mut fault = Diagnostic::error(code, message).at(at, "").used_at(via);
         fault.help = help;

@@ -32,15 +32,18 @@ impl Reader<'_> {
 
     /// Reads one of several fixed words.
     pub(super) fn word(&mut self, value: &Spanned, words: &[&Json], place: &Place) -> Json {
-        let text = value.scalar_text().unwrap_or_default();
-        let same = |word: &&&Json| word.as_str().is_some_and(|word| word == text) || **word == &value.to_json();
-        if let Some(word) = words.iter().find(same) {
-            return (*word).clone();
+        let (text, typed) = (value.scalar_text().unwrap_or_default(), value.to_json());
+        for word in words {
+            // A word is compared as written (`no`), any other constant by its value.
+            if word.as_str() == Some(&text) || **word == typed {
+                return (*word).clone();
+            }
         }
-        let known: Vec<_> = words.iter().filter_map(|word| word.as_str()).collect();
-        let listed: Vec<_> = words.iter().map(|word| quoted(word)).collect();
-        let help = suggest::closest(&text, known).map(|near| format!("did you mean `{near}`?"));
-        let help = help.unwrap_or_else(|| format!("one of {}", listed.join(", ")));
+        let known = words.iter().filter_map(|word| word.as_str());
+        let help = match suggest::closest(&text, known) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("one of {}", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ")),
+        };
         let message = format!("{} cannot be `{text}`", self.name(place));
         self.report("bad-value", message, value.span, place, Some(help))
     }
@@ -51,10 +54,18 @@ type Read = fn(&Spanned) -> Option<Json>;
 fn typed(value: &Spanned, schema: Schema<'_>) -> Option<Json> {
     let by_type: [(&str, Read); 4] =
         [("boolean", boolean), ("integer", integer), ("number", number), ("string", string)];
-    by_type.iter().filter(|(name, _)| schema.allows(name)).find_map(|(name, read)| {
-        let wants_whole = *name == "integer" && !schema.types().is_empty() && !schema.types().contains(&"integer");
-        if wants_whole { None } else { read(value) }
-    })
+    let types = schema.types();
+    // In this order: a number is also a text, and a whole number also a number.
+    for (name, read) in by_type {
+        // A schema of numbers allows whole ones, but its values stay numbers: `2.0` is not `2`.
+        if !schema.allows(name) || (name == "integer" && !types.is_empty() && !types.contains(&name)) {
+            continue;
+        }
+        if let Some(typed) = read(value) {
+            return Some(typed);
+        }
+    }
+    None
 }
 
 fn boolean(value: &Spanned) -> Option<Json> {
@@ -69,9 +80,12 @@ fn integer(value: &Spanned) -> Option<Json> {
     match value.value {
         Value::Int(number) => Some(number.into()),
         Value::Float(number) => {
-            let large = value.text.as_deref().and_then(|text| text.parse::<u64>().ok());
-            let whole = number.fract() == 0.0 && number.abs() < 9e15;
-            large.map(Json::from).or_else(|| whole.then(|| (number as i64).into()))
+            // Beyond `i64`, YAML has floats: the text of a seed of 64 bits is exact.
+            if let Some(Ok(large)) = value.text.as_deref().map(str::parse::<u64>) {
+                return Some(large.into());
+            }
+            // From 2^53 on, floats have no place for every whole number.
+            (number.fract() == 0.0 && number.abs() < 9e15).then(|| (number as i64).into())
         }
         _ => None,
     }
@@ -94,45 +108,42 @@ fn out_of_range(number: &Number, schema: Schema<'_>) -> Option<String> {
     let (format_least, format_most) = format_range(schema.text("format").unwrap_or_default());
     let least = schema.number("minimum").or(format_least);
     let most = schema.number("maximum").or(format_most);
-    if let Some(bound) = least.filter(|bound| value < *bound) {
-        return Some(format!("at least {bound}"));
+    let (above, below) = (schema.number("exclusiveMinimum"), schema.number("exclusiveMaximum"));
+    match (least, most, above, below) {
+        (Some(least), ..) if value < least => Some(format!("at least {least}")),
+        (_, Some(most), ..) if value > most => Some(format!("at most {most}")),
+        (_, _, Some(bound), _) if value <= bound => Some(format!("more than {bound}")),
+        (.., Some(bound)) if value >= bound => Some(format!("less than {bound}")),
+        _ => None,
     }
-    if let Some(bound) = most.filter(|bound| value > *bound) {
-        return Some(format!("at most {bound}"));
-    }
-    let above = schema.number("exclusiveMinimum").filter(|bound| value <= *bound);
-    let below = schema.number("exclusiveMaximum").filter(|bound| value >= *bound);
-    above.map(|bound| format!("more than {bound}")).or_else(|| below.map(|bound| format!("less than {bound}")))
 }
 
 /// Returns the range of schemars' integer formats. 64-bit numbers limit themselves.
 fn format_range(format: &str) -> (Option<f64>, Option<f64>) {
-    let range = |least: f64, most: f64| (Some(least), Some(most));
-    match format {
-        "int8" => range(f64::from(i8::MIN), f64::from(i8::MAX)),
-        "int16" => range(f64::from(i16::MIN), f64::from(i16::MAX)),
-        "int32" => range(f64::from(i32::MIN), f64::from(i32::MAX)),
-        "uint8" => range(0.0, f64::from(u8::MAX)),
-        "uint16" => range(0.0, f64::from(u16::MAX)),
-        "uint32" => range(0.0, f64::from(u32::MAX)),
-        "uint" | "uint64" => (Some(0.0), None),
-        _ => (None, None),
-    }
+    let (least, most) = match format {
+        "int8" => (f64::from(i8::MIN), f64::from(i8::MAX)),
+        "int16" => (f64::from(i16::MIN), f64::from(i16::MAX)),
+        "int32" => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        "uint8" => (0.0, f64::from(u8::MAX)),
+        "uint16" => (0.0, f64::from(u16::MAX)),
+        "uint32" => (0.0, f64::from(u32::MAX)),
+        "uint" | "uint64" => return (Some(0.0), None),
+        _ => return (None, None),
+    };
+    (Some(least), Some(most))
 }
 
 fn unfit(text: &str, schema: Schema<'_>) -> Option<String> {
     let length = text.chars().count() as f64;
-    if let Some(least) = schema.number("minLength").filter(|least| length < *least) {
-        return Some(if least == 1.0 {
-            "a string that is not empty".to_owned()
-        } else {
-            format!("at least {least} characters long")
-        });
-    }
-    if let Some(most) = schema.number("maxLength").filter(|most| length > *most) {
-        return Some(format!("at most {most} characters long"));
+    match (schema.number("minLength"), schema.number("maxLength")) {
+        (Some(1.0), _) if length < 1.0 => return Some("a string that is not empty".to_owned()),
+        (Some(least), _) if length < least => return Some(format!("at least {least} characters long")),
+        (_, Some(most)) if length > most => return Some(format!("at most {most} characters long")),
+        _ => {}
     }
     let pattern = schema.text("pattern")?;
-    let fits = Regex::new(pattern).map_or(true, |regex| regex.is_match(text));
-    (!fits).then(|| format!("a string like `{pattern}`"))
+    match Regex::new(pattern) {
+        Ok(regex) if !regex.is_match(text) => Some(format!("a string like `{pattern}`")),
+        _ => None,
+    }
 }

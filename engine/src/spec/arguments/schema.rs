@@ -12,6 +12,7 @@ pub(super) struct Schema<'s> {
     here: &'s Json,
 }
 
+/// References followed in a row, at most: a schema may refer to itself.
 const MAX_HOPS: usize = 16;
 
 impl<'s> Schema<'s> {
@@ -23,13 +24,9 @@ impl<'s> Schema<'s> {
     fn at(root: &'s Json, outer: &'s Json) -> Self {
         let mut here = outer;
         for _ in 0..MAX_HOPS {
-            let Some(pointer) = here.get("$ref").and_then(Json::as_str).and_then(|uri| uri.strip_prefix('#')) else {
-                break;
-            };
-            match root.pointer(pointer) {
-                Some(target) => here = target,
-                None => break,
-            }
+            let Some(pointer) = here["$ref"].as_str().and_then(|uri| uri.strip_prefix('#')) else { break };
+            let Some(target) = root.pointer(pointer) else { break };
+            here = target;
         }
         Self { root, outer, here }
     }
@@ -45,30 +42,33 @@ impl<'s> Schema<'s> {
 
     /// Returns a keyword's value if it is a number.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
-        self.keyword(name).and_then(Json::as_f64)
+        self.keyword(name)?.as_f64()
     }
 
     /// Returns a keyword's value if it is text.
     pub(super) fn text(&self, name: &str) -> Option<&'s str> {
-        self.keyword(name).and_then(Json::as_str)
+        self.keyword(name)?.as_str()
     }
 
     /// Returns the first sentence of the description, in one line.
     pub(super) fn about(&self) -> Option<String> {
         let text = self.text("description")?.replace('\n', " ");
-        Some(text.find(". ").map_or(text.as_str(), |end| &text[..=end]).to_owned())
+        match text.find(". ") {
+            Some(end) => Some(text[..=end].to_owned()),
+            None => Some(text),
+        }
     }
 
     /// Whether the value is a reference to a secret.
     pub(super) fn is_secret(&self) -> bool {
-        self.keyword("x-searchmill-secret").and_then(Json::as_bool).unwrap_or(false)
+        self.keyword("x-searchmill-secret") == Some(&Json::Bool(true))
     }
 
     /// Whether the schema accepts any value.
     pub(super) fn takes_anything(&self) -> bool {
         const SAYING: &[&str] =
             &["type", "const", "enum", "oneOf", "anyOf", "allOf", "properties", "x-searchmill-secret"];
-        self.here.as_bool().unwrap_or(false) || SAYING.iter().all(|keyword| self.keyword(keyword).is_none())
+        *self.here == Json::Bool(true) || SAYING.iter().all(|keyword| self.keyword(keyword).is_none())
     }
 
     /// Returns the named types; empty if there are none.
@@ -96,51 +96,57 @@ impl<'s> Schema<'s> {
 
     /// Returns the allowed words (`const`, `enum`).
     pub(super) fn words(&self) -> Option<Vec<&'s Json>> {
-        match (self.keyword("const"), self.keyword("enum").and_then(Json::as_array)) {
-            (Some(word), _) => Some(vec![word]),
-            (None, Some(words)) => Some(words.iter().collect()),
-            (None, None) => None,
+        if let Some(word) = self.keyword("const") {
+            return Some(vec![word]);
         }
+        Some(self.keyword("enum")?.as_array()?.iter().collect())
     }
 
     /// Returns the words and tags of all alternatives, for messages.
     pub(super) fn choices(&self) -> Vec<String> {
-        let branches = self.branches().unwrap_or_else(|| vec![*self]);
-        let words = |branch: &Self| -> Vec<String> {
-            let words = branch.words().unwrap_or_default().into_iter().map(quoted);
-            words.chain(branch.tag().map(|tag| format!("`{{{tag}: …}}`"))).collect()
-        };
-        branches.iter().flat_map(words).collect()
+        let mut choices = Vec::new();
+        for branch in self.branches().unwrap_or_else(|| vec![*self]) {
+            choices.extend(branch.words().into_iter().flatten().map(quoted));
+            choices.extend(branch.tag().map(|tag| format!("`{{{tag}: …}}`")));
+        }
+        choices
     }
 
     /// Returns the schema of a map's key; `None` if the key is not allowed.
     pub(super) fn property(&self, name: &str) -> Option<Self> {
-        let declared = self.keyword("properties").and_then(|properties| properties.get(name));
-        match (declared, self.keyword("additionalProperties")) {
-            (Some(schema), _) => Some(self.sub(schema)),
-            (None, Some(Json::Bool(false))) => None,
-            (None, Some(more)) => Some(self.sub(more)),
-            (None, None) if self.keyword("properties").is_none() => Some(self.sub(&Json::Bool(true))),
-            (None, None) => None,
+        let properties = self.keyword("properties");
+        if let Some(schema) = properties.and_then(|properties| properties.get(name)) {
+            return Some(self.sub(schema));
+        }
+        match self.keyword("additionalProperties") {
+            Some(Json::Bool(false)) => None,
+            Some(more) => Some(self.sub(more)),
+            // A struct has only its fields, even without `deny_unknown_fields`; a map without declared keys takes any.
+            None if properties.is_none() => Some(self.sub(&Json::Bool(true))),
+            None => None,
         }
     }
 
     /// Returns all declared keys.
     pub(super) fn property_names(&self) -> Vec<&'s str> {
-        let properties = self.keyword("properties").and_then(Json::as_object);
-        properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
+        match self.keyword("properties") {
+            Some(Json::Object(properties)) => properties.keys().map(String::as_str).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Returns the required keys.
     pub(super) fn required(&self) -> Vec<&'s str> {
-        let names = self.keyword("required").and_then(Json::as_array);
-        names.map(|names| names.iter().filter_map(Json::as_str).collect()).unwrap_or_default()
+        match self.keyword("required") {
+            Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Returns the schema of a list item.
     pub(super) fn item(&self, position: usize) -> Option<Self> {
         let fixed = self.keyword("prefixItems").and_then(|items| items.get(position));
-        fixed.or_else(|| self.keyword("items")).map(|schema| self.sub(schema))
+        Some(self.sub(fixed.or_else(|| self.keyword("items"))?))
     }
 
     /// Returns the key whose presence selects this alternative (`{endpoint: {…}}`).
@@ -157,16 +163,18 @@ impl<'s> Schema<'s> {
             return "a secret".to_owned();
         }
         if let Some(words) = self.words() {
-            return one_of(words.iter().map(|word| quoted(word)).collect());
+            return one_of(words.into_iter().map(quoted).collect());
         }
+        // An optional param is described like a required one.
+        let mut kinds = Vec::new();
         if let Some(branches) = self.branches() {
-            let mut all: Vec<_> = branches.iter().filter(|branch| !branch.is_null()).map(Schema::describe).collect();
-            all.dedup();
-            return one_of(all);
+            kinds.extend(branches.iter().filter(|branch| !branch.is_null()).map(Schema::describe));
+            // Alternatives of one type differ in their keys.
+            kinds.dedup();
+        } else {
+            kinds.extend(self.types().iter().filter(|name| **name != "null").map(|name| self.type_name(name)));
         }
-        let types = self.types();
-        let named: Vec<_> = types.iter().filter(|name| **name != "null").map(|name| self.type_name(name)).collect();
-        one_of(named)
+        one_of(kinds)
     }
 
     /// Whether it accepts only `null`.
@@ -175,7 +183,9 @@ impl<'s> Schema<'s> {
     }
 
     fn type_name(&self, name: &str) -> String {
-        if let Some(tag) = self.tag().filter(|_| name == "object") {
+        if name == "object"
+            && let Some(tag) = self.tag()
+        {
             return format!("`{tag}: …`");
         }
         let name = match name {
@@ -193,7 +203,10 @@ impl<'s> Schema<'s> {
 
 /// Quotes a word for messages.
 pub(super) fn quoted(word: &Json) -> String {
-    word.as_str().map_or_else(|| format!("`{word}`"), |word| format!("`{word}`"))
+    match word {
+        Json::String(text) => format!("`{text}`"),
+        other => format!("`{other}`"),
+    }
 }
 
 fn one_of(mut names: Vec<String>) -> String {
