@@ -77,9 +77,10 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Bin, Choice, ColumnSummary, Common, Direction, Failure, Located, Mismatch, Older, Order,
-    PastRun, Pipeline, PipelineTest, PreparedRun, QuestionRounds, Rounds, Rows, RunEdge, Scorer, Session, Settings,
-    Shown, StorePlace, Table, Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Bin, Choice, ColumnSummary, Common, Direction, ExportOptions, Failure, LineageView, Located,
+    Mismatch, Older, Order, PastRun, PinOptions, Pipeline, PipelineTest, PreparedRun, QuestionRounds, Rounds, Rows,
+    RunEdge, RunsView, Scorer, Session, Settings, Shown, StorePlace, StoreView, Table, Trace, UnsetSecrets, Verdict,
+    Why, WhyOptions, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};

@@ -73,7 +73,7 @@ fn counted(count: usize, what: &str) -> String {
 fn chosen(session: &Session, asked: &[String]) -> Result<Vec<String>, Failure> {
     let mut runs = Vec::new();
     for run in asked {
-        if !session.has_run(run)? {
+        if !session.runs().contains(run)? {
             let failure = Failure::usage(format!("there is no run {run}"));
             return Err(failure.with_help("`searchmill runs` lists the runs"));
         }
@@ -82,16 +82,16 @@ fn chosen(session: &Session, asked: &[String]) -> Result<Vec<String>, Failure> {
         }
     }
     let mut pipelines = BTreeSet::new();
-    let ids = if asked.is_empty() { session.run_ids()? } else { Vec::new() };
+    let ids = if asked.is_empty() { session.runs().ids()? } else { Vec::new() };
     for id in ids.into_iter().rev() {
-        let run = session.past_run(&id)?;
+        let run = session.runs().get(&id)?;
         let Some(record) = run.record.filter(|_| !run.running) else { continue };
         if pipelines.insert(record.pipeline) {
             runs.push(id);
         }
     }
     if runs.is_empty() {
-        let failure = Failure::usage(format!("{} has no run that is over", session.shown_store()));
+        let failure = Failure::usage(format!("{} has no run that is over", session.store().location()));
         return Err(failure.with_help("`searchmill runs` lists the runs"));
     }
     Ok(runs)

@@ -28,8 +28,8 @@ pub(super) fn diff(terminal: &Terminal, session: &Session, args: &DiffArgs) -> R
         None => "previous",
     };
     let found = match &args.node {
-        Some(node) => session.diff_nodes(one, other, [node, args.with.as_ref().unwrap_or(node)])?,
-        None => session.diff(one, other)?,
+        Some(node) => session.runs().diff_nodes(one, other, [node, args.with.as_ref().unwrap_or(node)])?,
+        None => session.runs().diff(one, other)?,
     };
     match &args.report {
         Some(file) => report(terminal, session, &found, file)?,
@@ -73,7 +73,7 @@ fn report(terminal: &Terminal, session: &Session, found: &RunDiff, file: &Path) 
 
 /// Returns the compared nodes that have rollouts on both sides.
 fn pairs(session: &Session, found: &RunDiff) -> Result<Vec<Pair>, Failure> {
-    let [before, after] = [session.run_nodes(&found.runs[0])?, session.run_nodes(&found.runs[1])?];
+    let [before, after] = [session.runs().nodes(&found.runs[0])?, session.runs().nodes(&found.runs[1])?];
     let mut names: Vec<[&str; 2]> = Vec::new();
     if let Some([one, other]) = &found.of {
         // The nodes themselves may be equal: then they are no change.
@@ -125,7 +125,7 @@ fn chosen(mut pairs: Vec<Pair>, found: &RunDiff) -> Result<Pair, Failure> {
 }
 
 fn rollouts(session: &Session, id: &ArtifactId) -> Result<RowsInput, Failure> {
-    match session.artifact(id)? {
+    match session.store().artifact(id)? {
         InputArtifact::Rows(rows) => Ok(rows),
         InputArtifact::Tree(_) => Err(Failure::Other(format!("the artifact {id} is a folder, not a table"))),
     }
@@ -135,7 +135,7 @@ fn rollouts(session: &Session, id: &ArtifactId) -> Result<RowsInput, Failure> {
 fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
     for (place, id) in found.runs.iter().enumerate() {
-        let Some(record) = session.past_run(id)?.record else { continue };
+        let Some(record) = session.runs().get(id)?.record else { continue };
         let name = if place == 0 { "Baseline" } else { "Beside it" };
         let node = match &found.of {
             Some(of) if of[0] != of[1] => format!("{} of ", of[place]),

@@ -90,15 +90,15 @@ fn store(session: &Session) -> Finding {
         };
         Finding::new("store", "wrong", why)
     };
-    let shown = session.shown_store();
-    match session.has_store() {
+    let shown = session.store().location();
+    match session.store().exists() {
         Err(failure) => return wrong(failure),
         Ok(false) => {
             return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` creates it"));
         }
         Ok(true) => {}
     }
-    match session.probe_store() {
+    match session.store().probe() {
         Ok(()) => Finding::new("store", "ok", format!("{shown}, writable")),
         Err(failure) => wrong(failure),
     }

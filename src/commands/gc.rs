@@ -17,8 +17,11 @@ pub(super) fn gc(terminal: &Terminal, session: &Session, args: &GcArgs) -> Resul
     let age = args.older_than.unwrap_or(DEFAULT_AGE);
     let policy =
         KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs, release: args.release };
-    let swept =
-        if args.yes { session.collect(&policy)? } else { Swept { garbage: session.garbage(&policy)?, freed: 0 } };
+    let swept = if args.yes {
+        session.store().collect(&policy)?
+    } else {
+        Swept { garbage: session.store().garbage(&policy)?, freed: 0 }
+    };
     if terminal.is_json() {
         print_json(terminal, &swept.garbage, args.yes, swept.freed);
     } else {

@@ -20,7 +20,7 @@ pub(super) fn import(terminal: &Terminal, session: &Session, args: &ImportArgs) 
         let message = format!("{} is not an export of searchmill", args.file.display());
         return Err(Failure::usage(message).with_help("`searchmill export` writes one"));
     }
-    let imported = session.import(file)?;
+    let imported = session.store().import(file)?;
     if terminal.is_json() {
         terminal.json(&imported);
         return Ok(OK);

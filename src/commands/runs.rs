@@ -9,10 +9,10 @@ use crate::exit::OK;
 
 pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> Result<u8, Failure> {
     note_if_missing(terminal, session)?;
-    let ids = session.run_ids()?;
+    let ids = session.runs().ids()?;
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
-        let PastRun { record: Some(record), imported, running } = session.past_run(id)? else {
+        let PastRun { record: Some(record), imported, running } = session.runs().get(id)? else {
             terminal.warn(&format!("the record of run {id} is damaged: `searchmill audit {id}` shows where"));
             continue;
         };
@@ -27,7 +27,7 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             terminal.json(&line);
             continue;
         }
-        let nodes = session.run_nodes(id)?;
+        let nodes = session.runs().nodes(id)?;
         let count = |outcome| nodes.iter().filter(|node| node.outcome == outcome).count().to_string();
         let end = match record.exit {
             Some(code) => format!("exit {code}"),
@@ -52,7 +52,7 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
                 .to_string(),
         ]);
     }
-    if ids.is_empty() && session.has_store()? {
+    if ids.is_empty() && session.store().exists()? {
         terminal.note("there are no runs in the store");
     }
     if !terminal.is_json() && !rows.is_empty() {

@@ -38,7 +38,7 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
             all.push(new);
         }
     }
-    let (directory, schedules) = (session.directory().to_owned(), session.schedules()?);
+    let (directory, schedules) = (session.directory().to_owned(), session.store().schedules()?);
     let Overrides { set, params_files: params } = overrides.clone();
     serve(Settings { directory, schedules, set, params, listen, read: Box::new(read) }, all, terminal)?;
     Ok(OK)
@@ -114,7 +114,7 @@ fn unknown(given: &str, stored: &[String]) -> Failure {
 }
 
 fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     let mut rows = Vec::new();
     for name in schedules.names() {
         if terminal.is_json() {
@@ -163,7 +163,7 @@ fn mood(state: &State, served: bool, switch: &Switch) -> String {
 }
 
 fn next(terminal: &Terminal, session: &Session, args: &ScheduleNextArgs) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     let names = if args.names.is_empty() { schedules.names() } else { args.names.clone() };
     let mut rows = Vec::new();
     for known in known(session, &schedules, &names)? {
@@ -184,7 +184,7 @@ fn next(terminal: &Terminal, session: &Session, args: &ScheduleNextArgs) -> Resu
 }
 
 fn switch(terminal: &Terminal, session: &Session, names: &[String], paused: bool) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     for known in known(session, &schedules, names)? {
         let was = schedules.switch(&known.name);
         if was.paused != paused {
@@ -196,7 +196,7 @@ fn switch(terminal: &Terminal, session: &Session, names: &[String], paused: bool
 }
 
 fn trigger(terminal: &Terminal, session: &Session, names: &[String]) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     let known = known(session, &schedules, names)?;
     for known in &known {
         if !schedules.is_served(&known.name) {

@@ -24,13 +24,13 @@ pub(super) fn ui(terminal: &Terminal, session: Session, args: &UiArgs) -> Result
     let (listener, door) = entrance_at(args.listen, token.as_deref(), "--token-file FILE")?;
     let address = address(&listener)?;
     if terminal.is_json() {
-        terminal.json(&json!({"address": address, "store": session.shown_store()}));
+        terminal.json(&json!({"address": address, "store": session.store().location()}));
     } else {
         // The token stands behind `#`: browsers send that part to nobody.
         let opened = token.map_or_else(|| address.clone(), |token| format!("{address}/#token={token}"));
-        terminal.line(&format!("{} at {opened} (Ctrl-C ends it)", session.shown_store()));
-        if !session.has_store()? {
-            terminal.note(&session.no_store());
+        terminal.line(&format!("{} at {opened} (Ctrl-C ends it)", session.store().location()));
+        if !session.store().exists()? {
+            terminal.note(&session.store().missing_message());
         }
         if args.open || (terminal.is_watched() && is_desktop() && !args.no_open) {
             open(terminal, &opened);

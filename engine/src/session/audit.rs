@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::failure::Failure;
-use super::open::Session;
 use super::run::runtime;
+use super::views::LineageView;
 use crate::execute::{Machine, ReplayOptions, replay};
 use crate::lineage::{
     Catalog, Missing, NotFound, Report, Roots, Target, choices, note_checks, note_unfinished, resolve, upstream,
@@ -15,8 +15,10 @@ use crate::lineage::{
 use crate::store::{NodeRun, Store, StoreUse};
 
 /// How thoroughly to audit. The default reads and compares everything recorded, and recomputes nothing.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AuditOptions {
+    /// The run that has the target (the newest one).
+    pub run: Option<String>,
     /// Recompute the outputs of deterministic nodes.
     pub replay: bool,
     /// Derive again what external nodes recorded.
@@ -43,7 +45,7 @@ pub struct Audit {
     _in_use: Option<StoreUse>,
 }
 
-impl Session {
+impl LineageView<'_> {
     /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it; of what a loop hands on,
     /// also the choice of the round. `checking` gets the name of every node before it is recomputed. Not for code that
     /// already runs on tokio.
@@ -53,14 +55,14 @@ impl Session {
     pub fn audit(
         &self,
         what: &str,
-        run: Option<&str>,
-        options: AuditOptions,
+        options: &AuditOptions,
         checking: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Audit, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let in_use = store.enter().ok();
         let catalog = Catalog::read(store);
-        let target = resolve(store, &catalog, what, run, self.directory()).map_err(changed)?;
+        let target =
+            resolve(store, &catalog, what, options.run.as_deref(), self.session.directory()).map_err(changed)?;
         let mut roots = Roots::of(store, &catalog, &target);
         let mut entries = ledger(store, &target);
         for choice in choices(store, what, &target) {
@@ -80,24 +82,21 @@ impl Session {
         }
         let seed = options.seed.unwrap_or_else(clock);
         if options.replay || options.rollouts {
-            let options = self.replay_options(options, seed);
-            let work = replay(store.clone(), self.registry().clone(), Arc::new(closure), options, report, checking);
+            let replayed = ReplayOptions {
+                replay: options.replay,
+                recheck: options.rollouts,
+                sample: options.sample,
+                seed,
+                allow_programs: options.allow_programs,
+                machine: Machine::detect(),
+                directory: self.session.directory().to_owned(),
+                secrets: Arc::clone(&self.session.secrets),
+            };
+            let registry = self.session.registry().clone();
+            let work = replay(store.clone(), registry, Arc::new(closure), replayed, report, checking);
             report = runtime()?.block_on(work)?;
         }
         Ok(Audit { target: describe(&target), seed: options.sample.map(|_| seed), report, _in_use: in_use })
-    }
-
-    fn replay_options(&self, options: AuditOptions, seed: u64) -> ReplayOptions {
-        ReplayOptions {
-            replay: options.replay,
-            recheck: options.rollouts,
-            sample: options.sample,
-            seed,
-            allow_programs: options.allow_programs,
-            machine: Machine::detect(),
-            directory: self.directory().to_owned(),
-            secrets: Arc::clone(&self.secrets),
-        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! The runs of the store: records, events, and differences between two runs.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::open::Session;
+use super::views::RunsView;
 use crate::fingerprint::Digest;
-use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, run_of};
+use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, name_in, run_of};
 use crate::node_id::NodeId;
 use crate::store::{NodeResult, NodeRun, RunRecord, Store};
 
@@ -34,29 +35,56 @@ pub struct RunEdge {
     pub to: NodeId,
 }
 
-impl Session {
+impl RunsView<'_> {
     /// Returns the ids of all runs, oldest first.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_ids(&self) -> Result<Vec<String>, Failure> {
-        Ok(self.look()?.run_ids())
+    pub fn ids(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.session.look()?.run_ids())
     }
 
     /// Whether there is a run of that id. Ask this of ids from outside before anything else: they may be paths.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn has_run(&self, id: &str) -> Result<bool, Failure> {
-        Ok(self.look()?.has_run(id))
+    pub fn contains(&self, id: &str) -> Result<bool, Failure> {
+        Ok(self.session.look()?.has_run(id))
+    }
+
+    /// Returns the newest run of this store, imported ones excluded.
+    ///
+    /// # Errors
+    /// Fails if there is no store.
+    pub fn last(&self) -> Result<Option<RunRecord>, Failure> {
+        let store = self.session.existing()?;
+        Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
+    }
+
+    /// Returns the id of the newest run of the pipeline in that file.
+    ///
+    /// # Errors
+    /// Fails if there is no store, if the file cannot be read, or if its pipeline never ran.
+    pub fn newest_of(&self, file: &Path) -> Result<String, Failure> {
+        let store = self.session.existing()?;
+        let (path, shown) = (self.session.directory().join(file), file.display());
+        let name = name_in(&path);
+        if name.is_none() && path.exists() {
+            let message = format!("the name of the pipeline in `{shown}` cannot be read");
+            return Err(Failure::usage(message).with_help(format!("`searchmill validate {shown}` says why")));
+        }
+        let run = name.and_then(|name| store.last_run(&name)).map(|(run, _)| run.id);
+        run.ok_or_else(|| {
+            Failure::usage(format!("the store has no run of `{shown}`")).with_help("`searchmill runs` lists the runs")
+        })
     }
 
     /// Returns one run.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn past_run(&self, id: &str) -> Result<PastRun, Failure> {
-        let store = self.look()?;
+    pub fn get(&self, id: &str) -> Result<PastRun, Failure> {
+        let store = self.session.look()?;
         let record = store.run(id);
         // The record of a run that ended says so: no lock has to be looked at.
         let may_run = record.as_ref().is_none_or(|record| record.finished.is_none());
@@ -67,16 +95,16 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_nodes(&self, id: &str) -> Result<Vec<NodeRun>, Failure> {
-        Ok(self.look()?.run_nodes(id))
+    pub fn nodes(&self, id: &str) -> Result<Vec<NodeRun>, Failure> {
+        Ok(self.session.look()?.run_nodes(id))
     }
 
     /// Returns the events of a run, or of the newest one: one JSON object per line.
     ///
     /// # Errors
     /// Fails if there is no such run.
-    pub fn run_events(&self, run: Option<&str>) -> Result<String, Failure> {
-        let store = self.existing()?;
+    pub fn events(&self, run: Option<&str>) -> Result<String, Failure> {
+        let store = self.session.existing()?;
         Ok(store.run_events(&run_of(store, run.unwrap_or("latest"))?))
     }
 
@@ -84,24 +112,24 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_events_from(&self, id: &str, byte: u64) -> Result<(String, u64), Failure> {
-        Ok(self.look()?.run_events_from(id, byte)?)
+    pub fn events_from(&self, id: &str, byte: u64) -> Result<(String, u64), Failure> {
+        Ok(self.session.look()?.run_events_from(id, byte)?)
     }
 
     /// Returns the last event of a run that ended: its summary.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_end(&self, id: &str) -> Result<Option<Value>, Failure> {
-        Ok(self.look()?.run_end(id))
+    pub fn end(&self, id: &str) -> Result<Option<Value>, Failure> {
+        Ok(self.session.look()?.run_end(id))
     }
 
     /// Returns what the nodes of a run read from one another, by the order in which the readers ended.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_edges(&self, id: &str) -> Result<Vec<RunEdge>, Failure> {
-        let store = self.look()?;
+    pub fn edges(&self, id: &str) -> Result<Vec<RunEdge>, Failure> {
+        let store = self.session.look()?;
         let nodes = store.run_nodes(id);
         let mut makers: BTreeMap<Digest, Vec<(&str, &str)>> = BTreeMap::new();
         for node in &nodes {
@@ -131,8 +159,8 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn node_result(&self, node: &NodeRun) -> Result<Option<NodeResult>, Failure> {
-        let store = self.look()?;
+    pub fn result(&self, node: &NodeRun) -> Result<Option<NodeResult>, Failure> {
+        let store = self.session.look()?;
         Ok(node.key.and_then(|key| store.result(&key)))
     }
 
@@ -141,7 +169,7 @@ impl Session {
     /// # Errors
     /// Fails if a run does not exist or its record is damaged.
     pub fn diff(&self, one: &str, other: &str) -> Result<RunDiff, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let (one, other) = two_runs(store, one, other)?;
         Ok(diff_runs(store, &Catalog::read(store), &one, &other))
     }
@@ -151,7 +179,7 @@ impl Session {
     /// # Errors
     /// Fails if a run or a node does not exist, or a record is damaged.
     pub fn diff_nodes(&self, one: &str, other: &str, nodes: [&str; 2]) -> Result<RunDiff, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let (one, other) = two_runs(store, one, other)?;
         Ok(diff_nodes(store, &Catalog::read(store), &one, &other, nodes)?)
     }

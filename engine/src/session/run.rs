@@ -70,7 +70,7 @@ impl Session {
         self.check_destinations(pipeline)?;
         let budget = budget(plan, &options)?;
         let chosen = self.chosen(plan, &options)?;
-        let store = self.store()?.clone();
+        let store = self.create()?.clone();
         let workers = with_devices(&options.workers, plan)?;
         let request = chosen.request(self.directory(), &options);
         let fits = self.preflight(pipeline, &workers, &store, &chosen, request)?;

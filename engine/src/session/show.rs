@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::failure::{Failure, released};
+use super::failure::{Failure, check_released};
 use super::find::{Origin, find};
 use super::open::Session;
+use super::views::StoreView;
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, RowsInput, TreeInput, TreeKind};
 use crate::store::{ArtifactId, Store, outside_id};
@@ -61,13 +62,36 @@ impl Older {
 }
 
 impl Session {
-    /// Returns the files of an artifact, resolved as by [`Session::shown`]. They are fetched from a shared store.
+    /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run of its pipeline, an artifact's id, or a pin.
+    ///
+    /// # Errors
+    /// Fails if there is no such table.
+    pub fn rows(&self, what: &str) -> Result<RowsInput, Failure> {
+        match self.store().input(what)? {
+            InputArtifact::Rows(rows) => Ok(rows),
+            InputArtifact::Tree(_) => Err(Failure::usage(format!("`{what}` is a folder, not a table"))),
+        }
+    }
+
+    /// Opens a folder outside the store, with the digest that it would have as an artifact.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be read.
+    pub fn folder(&self, path: &Path, kind: TreeKind) -> Result<TreeInput, Failure> {
+        let path = self.directory().join(path);
+        let digest = outside_id(&path, kind)?.to_string();
+        Ok(TreeInput { kind, path, digest })
+    }
+}
+
+impl StoreView<'_> {
+    /// Returns the files of an artifact, resolved as by [`StoreView::find`]. They are fetched from a shared store.
     ///
     /// # Errors
     /// Fails if there is none, or if its files are gone or damaged.
-    pub fn located(&self, what: &str, run: Option<&str>) -> Result<Located, Failure> {
-        let store = self.existing()?;
-        let named = find(self, what, run, false)?;
+    pub fn locate(&self, what: &str, run: Option<&str>) -> Result<Located, Failure> {
+        let store = self.session.existing()?;
+        let named = find(self.session, what, run, false)?;
         let (id, older) = (named.artifact, Older::of(store, run, &named.origin));
         let opened = self.artifact(&id)?;
         let artifact = store.artifact(&id).ok_or_else(|| Failure::Other(format!("the artifact {id} is gone")))?;
@@ -80,23 +104,12 @@ impl Session {
         Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows, older })
     }
 
-    /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run of its pipeline, an artifact's id, or a pin.
-    ///
-    /// # Errors
-    /// Fails if there is no such table.
-    pub fn rows(&self, what: &str) -> Result<RowsInput, Failure> {
-        match self.input(what)? {
-            InputArtifact::Rows(rows) => Ok(rows),
-            InputArtifact::Tree(_) => Err(Failure::usage(format!("`{what}` is a folder, not a table"))),
-        }
-    }
-
     /// Returns the artifact of that name, resolved as by [`Session::rows`].
     ///
     /// # Errors
     /// Fails if there is none, or if its files are damaged.
     pub fn input(&self, what: &str) -> Result<InputArtifact, Failure> {
-        self.artifact(&find(self, what, None, false)?.artifact)
+        self.artifact(&find(self.session, what, None, false)?.artifact)
     }
 
     /// Opens an artifact.
@@ -104,30 +117,18 @@ impl Session {
     /// # Errors
     /// Fails if it is not in the store, or if its files are damaged.
     pub fn artifact(&self, id: &ArtifactId) -> Result<InputArtifact, Failure> {
-        let store = self.existing()?;
-        if let Some(note) = store.release_of(id).filter(|_| !store.is_shared()) {
-            return Err(released(&note));
-        }
+        let store = self.session.existing()?;
+        check_released(store, id)?;
         Ok(store.open_input(id)?)
-    }
-
-    /// Opens a folder outside the store, with the digest that it would have as an artifact.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be read.
-    pub fn folder(&self, path: &Path, kind: TreeKind) -> Result<TreeInput, Failure> {
-        let path = self.directory().join(path);
-        let digest = outside_id(&path, kind)?.to_string();
-        Ok(TreeInput { kind, path, digest })
     }
 
     /// Returns the artifact to show for a node, a port, an artifact's id or a pin; with `rejects`, the node's rejects.
     ///
     /// # Errors
     /// Fails if there is none.
-    pub fn shown(&self, what: &str, run: Option<&str>, rejects: bool) -> Result<Shown, Failure> {
-        let store = self.existing()?;
-        let named = find(self, what, run, rejects)?;
+    pub fn find(&self, what: &str, run: Option<&str>, rejects: bool) -> Result<Shown, Failure> {
+        let store = self.session.existing()?;
+        let named = find(self.session, what, run, rejects)?;
         let (artifact, older) = (named.artifact, Older::of(store, run, &named.origin));
         let Origin::Output { node, run, .. } = named.origin else {
             return Ok(Shown { node: None, run: None, artifact, summary: String::new(), older: None });

@@ -1,7 +1,5 @@
 //! Predicts a run: which nodes would run, and why.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use super::failure::Failure;
@@ -10,11 +8,11 @@ use super::options::{budget, meant, unknown_node};
 use super::pipeline::Pipeline;
 use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, survey};
 use crate::fingerprint::Reason;
-use crate::lineage::{name_in, no_node, run_of};
+use crate::lineage::{no_node, run_of};
 use crate::node_id::NodeId;
 use crate::plan::{OfLoop, Plan, with_all_before};
 use crate::spec::{RowLimit, several_loops};
-use crate::store::{RunRecord, Store};
+use crate::store::Store;
 
 /// The status of a node, and why it would run.
 #[derive(Clone, Debug)]
@@ -27,34 +25,16 @@ pub struct Why {
     pub reasons: Vec<Reason>,
 }
 
+/// What [`Session::why`] compares. By default, the pipeline as it is with the node's last run.
+#[derive(Clone, Debug, Default)]
+pub struct WhyOptions {
+    /// The run to compare with (the node's last one).
+    pub against: Option<String>,
+    /// Rows of sources (all).
+    pub limit: RowLimit,
+}
+
 impl Session {
-    /// Returns the newest run of this store, imported ones excluded.
-    ///
-    /// # Errors
-    /// Fails if there is no store.
-    pub fn last_run(&self) -> Result<Option<RunRecord>, Failure> {
-        let store = self.existing()?;
-        Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
-    }
-
-    /// Returns the id of the newest run of the pipeline in that file.
-    ///
-    /// # Errors
-    /// Fails if there is no store, if the file cannot be read, or if its pipeline never ran.
-    pub fn newest_of(&self, file: &Path) -> Result<String, Failure> {
-        let store = self.existing()?;
-        let (path, shown) = (self.directory().join(file), file.display());
-        let name = name_in(&path);
-        if name.is_none() && path.exists() {
-            let message = format!("the name of the pipeline in `{shown}` cannot be read");
-            return Err(Failure::usage(message).with_help(format!("`searchmill validate {shown}` says why")));
-        }
-        let run = name.and_then(|name| store.last_run(&name)).map(|(run, _)| run.id);
-        run.ok_or_else(|| {
-            Failure::usage(format!("the store has no run of `{shown}`")).with_help("`searchmill runs` lists the runs")
-        })
-    }
-
     /// Looks up every node that a run with these options would consider, and computes nothing.
     ///
     /// # Errors
@@ -84,18 +64,11 @@ impl Session {
         self.estimate(pipeline, options)
     }
 
-    /// Returns why a node would run with at most `limit` rows of sources, compared with the run `against` or with
-    /// the node's last run.
+    /// Returns why a node would run.
     ///
     /// # Errors
     /// Fails if the node or run does not exist, or if the store cannot be read.
-    pub fn why(
-        &self,
-        pipeline: &Pipeline,
-        node: &str,
-        against: Option<&str>,
-        limit: &RowLimit,
-    ) -> Result<Why, Failure> {
+    pub fn why(&self, pipeline: &Pipeline, node: &str, options: &WhyOptions) -> Result<Why, Failure> {
         let (plan, store) = (&pipeline.plan, self.look()?);
         let (behind, of_loop) = match plan.node(node) {
             Some((index, _)) => (vec![index], None),
@@ -103,13 +76,16 @@ impl Session {
         };
         // Only the node and its dependencies are looked up.
         let selected = with_all_before(plan, &behind.iter().copied().collect());
-        let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(limit) };
+        let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(&options.limit) };
         let mut survey = survey(plan, store, request)?;
         let is_it = |found: &&OfLoop| of_loop.as_ref().is_some_and(|output| output.name == found.name);
         let chosen = survey.of_loops.iter().find(is_it).and_then(|output| output.node);
         let index = chosen.or(behind.first().copied()).ok_or_else(|| unknown_node(plan, node))?;
         let found = plan.get(index).ok_or_else(|| unknown_node(plan, node))?.id().to_owned();
-        let before = against.map(|run| before(store, run, &found)).transpose()?;
+        let before = match &options.against {
+            Some(run) => Some(before(store, run, &found)?),
+            None => None,
+        };
         let mut status = survey.nodes.remove(&index).ok_or_else(|| unknown_node(plan, node))?;
         if of_loop.is_some() && chosen.is_none() {
             // Which round it is of depends on the decisions, whatever is known of the last one.

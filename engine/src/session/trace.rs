@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
-use super::open::Session;
+use super::views::LineageView;
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::NodeKey;
 use crate::lineage::{
@@ -34,17 +34,17 @@ pub struct Trace {
     _in_use: Option<StoreUse>,
 }
 
-impl Session {
+impl LineageView<'_> {
     /// Traces a run, a node, a port, what a loop hands on, an artifact, a result or a file. Without a direction, files are
     /// traced down, everything else up.
     ///
     /// # Errors
     /// Fails if the name is unknown.
     pub fn trace(&self, what: &str, run: Option<&str>, direction: Option<Direction>) -> Result<Trace, Failure> {
-        let store = self.existing()?.clone();
+        let store = self.session.existing()?.clone();
         let in_use = store.enter().ok();
         let catalog = Catalog::read(&store);
-        let target = resolve(&store, &catalog, what, run, self.directory())?;
+        let target = resolve(&store, &catalog, what, run, self.session.directory())?;
         let roots = Roots::of(&store, &catalog, &target);
         let by_target = if matches!(target, Target::Source { .. }) { Direction::Down } else { Direction::Up };
         let direction = direction.unwrap_or(by_target);
@@ -52,7 +52,7 @@ impl Session {
             Direction::Up => upstream(&catalog, &roots),
             Direction::Down => downstream(&catalog, &roots),
         };
-        let gatherers = self.registry().iter().filter(|entry| entry.gathers).map(|entry| entry.name.to_owned());
+        let gatherers = self.session.registry().iter().filter(|entry| entry.gathers).map(|entry| entry.name.to_owned());
         let closure = closure.with_gatherers(gatherers.collect());
         let mut graph = graph(&closure, &roots.artifacts);
         graph.mark_released(&store);

@@ -32,7 +32,7 @@ pub(super) fn each_chosen(
     args: &ShowArgs,
     each: &mut dyn FnMut(&RecordBatch) -> Result<(), Failure>,
 ) -> Result<Chosen, Failure> {
-    let rows = session.choose(table, &choice(args))?;
+    let rows = session.store().choose(table, &choice(args))?;
     let matched = args.condition.as_ref().map(|_| rows.count());
     let mut shown = 0;
     let mut show = |batch: &RecordBatch| {

@@ -297,7 +297,7 @@ impl Bundle<'_> {
 
     /// Returns the last events of a run, as they stand in its record.
     fn events(&self, run: &str) -> Result<Value, Failure> {
-        let (lines, _) = self.page.session.run_events_from(run, 0)?;
+        let (lines, _) = self.page.session.runs().events_from(run, 0)?;
         let mut kept = Vec::new();
         for line in lines.lines() {
             if !line.contains("\"node_progress\"") {
@@ -334,7 +334,7 @@ impl Bundle<'_> {
         let about = json!({
             "made": unix_time(),
             "searchmill": env!("CARGO_PKG_VERSION"),
-            "store": self.page.session.shown_store(),
+            "store": self.page.session.store().location(),
             "rows": self.rows,
             "runs": runs,
             "places": self.places,

@@ -23,8 +23,8 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Aske
     let answer = page.ask(move |page| {
         let session = &page.session;
         let mut newest = None;
-        for id in session.run_ids()?.iter().rev() {
-            let run = session.past_run(id)?;
+        for id in session.runs().ids()?.iter().rev() {
+            let run = session.runs().get(id)?;
             // A run of another store was of a file elsewhere.
             if run.imported {
                 continue;

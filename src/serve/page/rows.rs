@@ -84,14 +84,14 @@ impl Asked {
         let name =
             format!("{run}\n{}\n{artifact}\n{:?}\n{:?}\n{:?}", nodes.len(), self.condition, self.sort, self.scores);
         page.views.get(&name, || {
-            let mut scorers = page.session.scorers(run, &artifact)?;
+            let mut scorers = page.session.runs().scorers(run, &artifact)?;
             let names = scorers.iter().map(|scorer| scorer.node.clone()).collect();
             let place =
                 scorers.iter().position(|scorer| self.scores.as_ref().is_none_or(|asked| scorer.node == *asked));
             let scorer = place.map(|place| scorers.swap_remove(place));
-            let table = page.session.browse(&artifact, scorer.as_ref())?;
+            let table = page.session.store().browse(&artifact, scorer.as_ref())?;
             let choice = self.choice();
-            let rows = page.session.choose(&table, &choice)?;
+            let rows = page.session.store().choose(&table, &choice)?;
             Ok(View { artifact, port, table, rows, choice, scorers: names, scorer: scorer.map(|scorer| scorer.node) })
         })
     }
@@ -108,7 +108,7 @@ async fn about<T: Send + 'static>(
     let answered = page.ask(move |page| {
         let view = asked.view(page, &run, &node)?;
         // The store may have been collected since the view was made.
-        answer(page, &view, &asked).map_err(|problem| match page.session.artifact(&view.artifact) {
+        answer(page, &view, &asked).map_err(|problem| match page.session.store().artifact(&view.artifact) {
             Ok(_) => problem,
             Err(failure) => Problem::gone(failure.to_string()),
         })
@@ -209,7 +209,7 @@ pub(super) async fn column(
 ) -> Result<Json<ColumnSummary>, Problem> {
     about(page, run, node, asked, |page, view, asked| {
         let name = asked.name.as_deref().unwrap_or_default();
-        Ok(page.session.summarize(&view.table, name, &view.choice)?)
+        Ok(page.session.store().summarize(&view.table, name, &view.choice)?)
     })
     .await
 }
@@ -222,7 +222,7 @@ pub(super) async fn rounds(
 ) -> Result<Json<Rounds>, Problem> {
     let answer = page.ask(move |page| {
         page.require_run(&run)?;
-        Ok(page.session.rounds(&run, &node, asked.name.as_deref())?)
+        Ok(page.session.runs().rounds(&run, &node, asked.name.as_deref())?)
     });
     answer.await.map(Json)
 }

@@ -58,19 +58,19 @@ impl Page {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.is_none() {
             // If it cannot be written, runs do not name the page; it can be looked at all the same.
-            *shown = self.session.show_page(&self.address).unwrap_or_default();
+            *shown = self.session.store().show_page(&self.address).unwrap_or_default();
         }
     }
 
     /// Fails if there is no run of this id.
     pub(super) fn require_run(&self, id: &str) -> Result<(), Problem> {
-        if self.session.has_run(id)? { Ok(()) } else { Err(Problem::missing(format!("there is no run {id}"))) }
+        if self.session.runs().contains(id)? { Ok(()) } else { Err(Problem::missing(format!("there is no run {id}"))) }
     }
 
     /// Returns the records of a run's nodes.
     pub(super) fn nodes(&self, run: &str) -> Result<Vec<NodeRun>, Problem> {
         self.require_run(run)?;
-        Ok(self.session.run_nodes(run)?)
+        Ok(self.session.runs().nodes(run)?)
     }
 
     /// Asks the store on a thread that may block.

@@ -17,7 +17,7 @@ pub use self::column::{Bin, ColumnSummary, Common};
 pub use self::rounds::{QuestionRounds, Rounds};
 pub use self::scores::Scorer;
 use super::failure::Failure;
-use super::open::Session;
+use super::views::StoreView;
 use crate::lineage::rows_with;
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, RowsInput};
@@ -46,7 +46,7 @@ struct Scores {
     columns: Vec<FieldRef>,
 }
 
-impl Session {
+impl StoreView<'_> {
     /// Opens a table, with the columns of what scored its rows.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Session {
                 return Err(Failure::usage(format!("{artifact} is a folder ({}), not a table", tree.kind.name())));
             }
         };
-        let described = self.existing()?.artifact(artifact);
+        let described = self.session.existing()?.artifact(artifact);
         let mut starts = Vec::with_capacity(rows.parts().len());
         let mut next = 0;
         for part in described.iter().flat_map(|described| &described.parts) {

@@ -9,7 +9,7 @@ use searchmill_schemas::{RecordKind, text_column};
 use serde::Serialize;
 
 use super::super::failure::Failure;
-use super::super::open::Session;
+use super::super::views::RunsView;
 use super::Table;
 use super::scores::scorers_among;
 use crate::node_id::{NodeId, Round};
@@ -59,7 +59,7 @@ struct Sum {
     most: f64,
 }
 
-impl Session {
+impl RunsView<'_> {
     /// Returns how good each question was in each round of the loop that `node` (`scores@round=3`) is of. Rollouts have the
     /// columns of what scored them.
     ///
@@ -72,7 +72,7 @@ impl Session {
             return Err(failure.with_help("name a node of a round: `scores@round=3`"));
         }
         let series = asked.without_round();
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let all = store.run_nodes(run);
         let mut nodes: Vec<(Round, &NodeRun)> = Vec::new();
         for other in &all {
@@ -95,11 +95,11 @@ impl Session {
         let mut sums: BTreeMap<String, Vec<Option<Sum>>> = BTreeMap::new();
         for (place, (_, node)) in nodes.iter().enumerate() {
             let Some(output) = node.outputs.values().next() else { continue };
-            let mut table = self.browse(&output.id, None)?;
+            let mut table = self.session.store().browse(&output.id, None)?;
             if table.kind() == RecordKind::Trajectory
                 && let Some(scorer) = scorers_among(store, &all, &output.id).first()
             {
-                table = self.browse(&output.id, Some(scorer))?;
+                table = self.session.store().browse(&output.id, Some(scorer))?;
             }
             if found.measures.is_empty() {
                 found.measures = measures(&table);
