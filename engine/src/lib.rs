@@ -104,3 +104,12 @@ pub use store::{
     ArtifactId, CheckOutcome, Garbage, Label, Lent, LogLock, Mark, NodeOutcome, NodeResult, NodeRun, OutputRecord, Pin,
     RunRecord, ScheduleLease, Schedules, ShownPage, StoreError, Swept, Switch, fresh_folder, lend,
 };
+
+/// The names that most programs with operators of their own need: `use searchmill_engine::prelude::*`.
+pub mod prelude {
+    pub use crate::operator::{
+        AsyncMapKernel, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator,
+        OperatorError, Outputs, ParamIssue, Ports, Registry, entry,
+    };
+    pub use crate::{Failure, Lines, NodeId, Overrides, Pipeline, RunOptions, RunSummary, Session};
+}

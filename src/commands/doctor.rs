@@ -82,26 +82,26 @@ fn memory() -> Finding {
 
 /// Checks that the store exists and is writable. Does not create one.
 fn store(session: &Session) -> Finding {
-    let wrong = |failure: Failure| {
-        let why = match failure {
-            Failure::Store(error) => error.to_string(),
-            Failure::Usage { message, .. } | Failure::Busy(message) | Failure::Other(message) => message,
-            Failure::Pipeline(..) => "invalid pipeline".to_owned(),
-        };
-        Finding::new("store", "wrong", why)
-    };
-    let shown = session.store().location();
-    match session.store().exists() {
-        Err(failure) => return wrong(failure),
+    let store = session.store();
+    let shown = store.location();
+    let writable = match store.exists() {
         Ok(false) => {
             return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` creates it"));
         }
-        Ok(true) => {}
-    }
-    match session.store().probe() {
-        Ok(()) => Finding::new("store", "ok", format!("{shown}, writable")),
-        Err(failure) => wrong(failure),
-    }
+        Ok(true) => store.probe(),
+        Err(failure) => Err(failure),
+    };
+    let failure = match writable {
+        Ok(()) => return Finding::new("store", "ok", format!("{shown}, writable")),
+        Err(failure) => failure,
+    };
+    let why = match failure {
+        // The help is about another command.
+        Failure::Usage { message, .. } => message,
+        Failure::Pipeline(..) => "invalid pipeline".to_owned(),
+        other => other.to_string(),
+    };
+    Finding::new("store", "wrong", why)
 }
 
 fn gpus(devices: &Result<Vec<Device>, String>) -> Vec<Finding> {

@@ -134,8 +134,7 @@ impl Terminal {
                 }
             }
             Failure::Usage { message, help } => self.error(message, help.as_deref()),
-            Failure::Store(problem) => self.error(&problem.to_string(), None),
-            Failure::Busy(message) | Failure::Other(message) => self.error(message, None),
+            other => self.error(&other.to_string(), None),
         }
         failure.exit_code()
     }

@@ -34,6 +34,7 @@ pub struct AuditOptions {
 }
 
 /// The result of an audit.
+#[non_exhaustive]
 pub struct Audit {
     /// Description of the audited target.
     pub target: String,

@@ -11,6 +11,7 @@ use crate::store::{ArtifactId, Store, StoreError};
 
 /// An error of a session.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// The pipeline is invalid: all findings, and the texts they point into.
     Pipeline(Vec<Diagnostic>, Box<SourceMap>),

@@ -15,6 +15,7 @@ use crate::store::{NodeResult, NodeRun, RunRecord, Store};
 
 /// A run of the store.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PastRun {
     /// The run's record; `None` if it is damaged.
     pub record: Option<RunRecord>,

@@ -12,6 +12,7 @@ use crate::store::{ArtifactId, Store, outside_id};
 
 /// An artifact to show.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Shown {
     /// The node, if it was found in a run.
     pub node: Option<NodeId>,
@@ -27,6 +28,7 @@ pub struct Shown {
 
 /// The files of an artifact, for other programs. They are read-only.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Located {
     /// Folder of the files. It contains nothing else.
     pub folder: PathBuf,
@@ -63,6 +65,17 @@ impl Older {
 
 impl Session {
     /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run of its pipeline, an artifact's id, or a pin.
+    ///
+    /// ```
+    /// # use searchmill_engine::Session;
+    /// # use searchmill_schemas::Document;
+    /// # fn example(session: &Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// for document in session.rows("corpus")?.read_all::<Document>()? {
+    ///     println!("{}: {}", document.id, document.text);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Fails if there is no such table.

@@ -16,6 +16,7 @@ use crate::store::Store;
 
 /// The status of a node, and why it would run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Why {
     /// The node: of an output of a loop (`rl.policy`), that of the round that the loop hands on, or else of the last one.
     pub node: NodeId,
@@ -36,6 +37,18 @@ pub struct WhyOptions {
 
 impl Session {
     /// Looks up every node that a run with these options would consider, and computes nothing.
+    ///
+    /// ```
+    /// # use searchmill_engine::{Failure, Overrides, RunOptions, Session};
+    /// # fn example(session: &Session) -> Result<(), Failure> {
+    /// let pipeline = session.check("pipeline.yaml", &Overrides::default())?;
+    /// let survey = session.survey(&pipeline, &RunOptions::default())?;
+    /// for (index, status) in &survey.nodes {
+    ///     println!("{}: {}", pipeline.plan[*index].id(), if status.is_known() { "cached" } else { "would run" });
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Fails if the options name an unknown node, or if the store cannot be read.
@@ -65,6 +78,17 @@ impl Session {
     }
 
     /// Returns why a node would run.
+    ///
+    /// ```
+    /// # use searchmill_engine::{Failure, Pipeline, Session, WhyOptions};
+    /// # fn example(session: &Session, pipeline: &Pipeline) -> Result<(), Failure> {
+    /// let why = session.why(pipeline, "chunks", &WhyOptions::default())?;
+    /// for reason in &why.reasons {
+    ///     println!("{}: {reason}", why.node);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Fails if the node or run does not exist, or if the store cannot be read.

@@ -19,6 +19,7 @@ const CHARACTERS: usize = 200;
 
 /// What a column holds, over the chosen rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ColumnSummary {
     /// The column.
     pub name: String,

@@ -15,6 +15,7 @@ use crate::spec::{Expected, suggest};
 /// A difference between expected and found rows. Rows count from 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "mismatch", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Mismatch {
     /// The output does not exist: its node failed or did not run.
     NoRows {
