@@ -60,7 +60,11 @@ fn collect(value: &Value, path: String, found: &mut Map<String, Value>) {
 }
 
 /// Adds the files and programs that the words of services name to what an operator reads. `services`: see [`identity`].
-pub fn with_files_of_services(declaration: Declaration, services: &Value, commands: CommandSources) -> Declaration {
+pub(crate) fn with_files_of_services(
+    declaration: Declaration,
+    services: &Value,
+    commands: CommandSources,
+) -> Declaration {
     let words = |service: &Value| {
         let words = service["words"].as_array()?.iter().filter_map(Value::as_str);
         Some(words.filter(|word| !word.contains('{')).map(str::to_owned).collect::<Vec<_>>())

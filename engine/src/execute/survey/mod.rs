@@ -156,14 +156,14 @@ pub struct Survey {
     /// Loops about which rows decide, with their ends as far as they are known.
     pub loops: Vec<Loop>,
     /// What loops hand on, as far as it is known which rounds they are of.
-    pub of_loops: Vec<OfLoop>,
+    pub(crate) of_loops: Vec<OfLoop>,
 }
 
 /// Looks up the nodes that a run with that request would consider.
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
+pub(crate) fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
     let history = History::before("");
     let wanted = request.selected.map(|selected| with_all_before(plan, selected));
     let mut known = Known::new();
@@ -249,7 +249,7 @@ fn made_again(plan: &Plan, nodes: &mut BTreeMap<NodeIndex, NodeStatus>) {
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn not_known(
+pub(crate) fn not_known(
     plan: &Plan,
     store: &Store,
     request: Request<'_>,
@@ -300,7 +300,7 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<NodeIndex>, StoreError> {
+pub(crate) fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<NodeIndex>, StoreError> {
     let survey = survey(plan, store, request)?;
     let failed = |status: &NodeStatus| match status {
         NodeStatus::Cached { result, .. } => result.dropped > 0,
