@@ -27,8 +27,11 @@ pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
         let version = env!("CARGO_PKG_VERSION");
         terminal.json(&json!({"searchmill": version, "findings": list, "devices": devices}));
     } else {
-        let row = |found: &Finding| vec![found.what.to_owned(), found.state.to_owned(), found.detail.clone()];
-        terminal.table(&["what", "state", "detail"], &findings.iter().map(row).collect::<Vec<_>>());
+        let mut rows = Vec::new();
+        for Finding { what, state, detail } in &findings {
+            rows.push(vec![(*what).to_owned(), (*state).to_owned(), detail.clone()]);
+        }
+        terminal.table(&["what", "state", "detail"], &rows);
     }
     if findings.iter().any(|found| found.state == "wrong") { FAILED } else { OK }
 }
@@ -68,16 +71,16 @@ fn vector_units() -> String {
 
 fn memory() -> Finding {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kibibytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
-    };
-    match (kibibytes("MemTotal:"), kibibytes("MemAvailable:")) {
-        (Some(total), Some(free)) => {
-            Finding::new("memory", "ok", format!("{}, {} available", bytes(total << 10), bytes(free << 10)))
-        }
-        _ => Finding::new("memory", "absent", "unknown on this system".to_owned()),
+    if let (Some(total), Some(free)) = (kibibytes(&text, "MemTotal:"), kibibytes(&text, "MemAvailable:")) {
+        let detail = format!("{}, {} available", bytes(total << 10), bytes(free << 10));
+        return Finding::new("memory", "ok", detail);
     }
+    Finding::new("memory", "absent", "unknown on this system".to_owned())
+}
+
+fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
 }
 
 /// Checks that the store exists and is writable. Does not create one.

@@ -35,7 +35,8 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
             format!("{}: {detail}, which decides of which round it is", args.node)
         }
         NodeStatus::Unknown { waits_for, reasons, .. } => {
-            let waits = format!("{node}: waits for {}", crate::display::planned::listed(waits_for));
+            let waits =
+                format!("{node}: waits for {}", crate::display::planned::listed(waits_for.iter().map(String::as_str)));
             let may_stay = "it runs only if they give other bytes than before";
             if reasons.is_empty() { format!("{waits}; {may_stay}") } else { waits }
         }

@@ -26,7 +26,11 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> Stri
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE * 2).render(&[group]);
     // Restores the columns of the original file lines.
-    without_user_info(&excerpts.iter().fold(text, Excerpt::mend_columns)) + "\n"
+    let mut text = text;
+    for excerpt in &excerpts {
+        excerpt.mend_columns(&mut text);
+    }
+    without_user_info(&text) + "\n"
 }
 
 /// Cleans user text for a message: replaces control characters, limits the length.
@@ -100,7 +104,10 @@ impl Excerpt {
             let mut text = sources.text(span).trim_end_matches('\r').to_owned();
             let mut marks: Vec<_> = self.marks.iter_mut().filter(|mark| mark.line == line).collect();
             if masked {
-                marks.iter().filter(|mark| mark.primary).for_each(|mark| mask(&mut text, &mark.range));
+                // The first label is the secret; the others explain.
+                for mark in marks.iter().filter(|mark| mark.primary) {
+                    mask(&mut text, &mark.range);
+                }
             }
             crop(&mut text, &mut marks);
             self.lines.push(text);
@@ -113,13 +120,15 @@ impl Excerpt {
     }
 
     /// Corrects the columns: the renderer counts them in the lines it gets, which may be cropped.
-    fn mend_columns(text: String, excerpt: &Self) -> String {
-        excerpt.marks.iter().fold(text, |text, mark| {
-            let line = &excerpt.lines[mark.line - excerpt.first_line()];
+    fn mend_columns(&self, text: &mut String) {
+        for mark in &self.marks {
+            let line = &self.lines[mark.line - self.first_line()];
             let shown = line[..mark.range.start].chars().count() + 1;
-            let place = |column: usize| format!("{}:{}:{column}", excerpt.path, mark.line);
-            if shown == mark.column { text } else { text.replacen(&place(shown), &place(mark.column), 1) }
-        })
+            if shown != mark.column {
+                let place = format!("{}:{}", self.path, mark.line);
+                *text = text.replacen(&format!("{place}:{shown}"), &format!("{place}:{}", mark.column), 1);
+            }
+        }
     }
 
     fn annotation(&self, mark: &Mark) -> Annotation<'_> {

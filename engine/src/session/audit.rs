@@ -60,6 +60,7 @@ impl LineageView<'_> {
         checking: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Audit, Failure> {
         let store = self.session.existing()?;
+        // Before anything is read, so that no collection comes in between. A read-only store cannot be entered.
         let in_use = store.enter().ok();
         let catalog = Catalog::read(store);
         let target =
@@ -73,7 +74,9 @@ impl LineageView<'_> {
         let closure = upstream(&catalog, &roots);
         let mut report = verify(store, &catalog, &roots, &closure, &entries, options.strict);
         let mut runs: BTreeSet<String> = closure.steps.iter().map(|step| step.result.run.clone()).collect();
-        runs.extend(run_of(&target));
+        if let Target::Run(run) | Target::Node { run, .. } = &target {
+            runs.insert(run.clone());
+        }
         runs.extend(report.replaced.values().cloned());
         verify_ledger(store, &runs, &mut report);
         verify_records(store, &runs, &mut report);
@@ -106,16 +109,10 @@ fn changed(missing: NotFound) -> Failure {
     if missing.cause != Missing::Changed {
         return missing.into();
     }
-    let help = missing.help.map_or_else(String::new, |help| format!(" ({help})"));
-    Failure::Other(format!("{}{help}", missing.message))
-}
-
-/// Returns the run of the target, if it names one.
-fn run_of(target: &Target) -> Option<String> {
-    match target {
-        Target::Run(run) | Target::Node { run, .. } => Some(run.clone()),
-        _ => None,
-    }
+    Failure::Other(match missing.help {
+        Some(help) => format!("{} ({help})", missing.message),
+        None => missing.message,
+    })
 }
 
 /// Returns the ledger entries of the target: all nodes of a run, or one node.

@@ -47,8 +47,10 @@ impl StoreView<'_> {
     /// # Errors
     /// Fails if there is no pin of that name.
     pub fn unpin(&self, name: &str) -> Result<Pin, Failure> {
-        let unknown = || Failure::usage(format!("there is no pin `{name}`")).with_help("`searchmill pin --list`");
-        self.session.existing()?.unpin(name).map_err(as_usage)?.ok_or_else(unknown)
+        match self.session.existing()?.unpin(name).map_err(as_usage)? {
+            Some(pin) => Ok(pin),
+            None => Err(Failure::usage(format!("there is no pin `{name}`")).with_help("`searchmill pin --list`")),
+        }
     }
 
     /// Returns all pins, by name.

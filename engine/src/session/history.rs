@@ -74,10 +74,13 @@ impl RunsView<'_> {
             let message = format!("the name of the pipeline in `{shown}` cannot be read");
             return Err(Failure::usage(message).with_help(format!("`searchmill validate {shown}` says why")));
         }
-        let run = name.and_then(|name| store.last_run(&name)).map(|(run, _)| run.id);
-        run.ok_or_else(|| {
-            Failure::usage(format!("the store has no run of `{shown}`")).with_help("`searchmill runs` lists the runs")
-        })
+        if let Some(name) = name
+            && let Some((run, _)) = store.last_run(&name)
+        {
+            return Ok(run.id);
+        }
+        let failure = Failure::usage(format!("the store has no run of `{shown}`"));
+        Err(failure.with_help("`searchmill runs` lists the runs"))
     }
 
     /// Returns one run.
@@ -146,8 +149,10 @@ impl RunsView<'_> {
         for node in &nodes {
             for read in store.inputs_of(node) {
                 // Equal content has several makers: one is enough to see where it is from.
-                let made = makers.get(&read.digest).and_then(|made| made.iter().find(|(from, _)| node.node != *from));
-                if let Some((from, output)) = made {
+                // A node that passes its input on is no maker of it.
+                if let Some(made) = makers.get(&read.digest)
+                    && let Some((from, output)) = made.iter().find(|(from, _)| node.node != *from)
+                {
                     edges.push(RunEdge { from: (*from).into(), output: (*output).to_owned(), to: node.node.clone() });
                 }
             }
@@ -188,26 +193,24 @@ impl RunsView<'_> {
 
 fn two_runs(store: &Store, one: &str, other: &str) -> Result<(RunRecord, RunRecord), Failure> {
     let other = record(store, other)?;
-    let one = match one {
-        "previous" => previous(store, &other).ok_or_else(|| no_earlier(&other))?,
-        named => record(store, named)?,
-    };
-    Ok((one, other))
+    if one != "previous" {
+        return Ok((record(store, one)?, other));
+    }
+    for id in store.run_ids().iter().rev() {
+        // An imported run is no earlier run of this store.
+        if *id < other.id
+            && !store.is_imported(id)
+            && let Some(earlier) = store.run(id)
+            && earlier.pipeline == other.pipeline
+        {
+            return Ok((earlier, other));
+        }
+    }
+    let message = format!("there is no earlier run of the pipeline `{}` than {}", other.pipeline, other.id);
+    Err(Failure::usage(message).with_help("`searchmill runs` lists runs; name the two to compare"))
 }
 
 fn record(store: &Store, text: &str) -> Result<RunRecord, Failure> {
     let id = run_of(store, text)?;
     store.run(&id).ok_or_else(|| Failure::Other(format!("the record of run {id} cannot be read")))
-}
-
-/// Returns the newest run of the same pipeline before that one.
-fn previous(store: &Store, run: &RunRecord) -> Option<RunRecord> {
-    let ids = store.run_ids();
-    let earlier = ids.iter().rev().filter(|id| **id < run.id && !store.is_imported(id));
-    earlier.filter_map(|id| store.run(id)).find(|record| record.pipeline == run.pipeline)
-}
-
-fn no_earlier(run: &RunRecord) -> Failure {
-    let message = format!("there is no earlier run of the pipeline `{}` than {}", run.pipeline, run.id);
-    Failure::usage(message).with_help("`searchmill runs` lists runs; name the two to compare")
 }

@@ -57,9 +57,11 @@ impl Older {
     /// Describes an output that was found without a run's name, unless it is of the newest run.
     fn of(store: &Store, run: Option<&str>, origin: &Origin) -> Option<Self> {
         let Origin::Output { run: id, node, .. } = origin else { return None };
-        let is_newest = run.is_some() || store.newest_runs().first().is_none_or(|newest| newest == id);
-        let pipeline = || store.run(id).map(|run| run.pipeline).unwrap_or_default();
-        (!is_newest).then(|| Self { node: node.node.clone(), run: id.clone(), pipeline: pipeline() })
+        if run.is_some() || store.newest_runs().first().is_none_or(|newest| newest == id) {
+            return None;
+        }
+        let pipeline = store.run(id).map(|run| run.pipeline).unwrap_or_default();
+        Some(Self { node: node.node.clone(), run: id.clone(), pipeline })
     }
 }
 
@@ -107,7 +109,9 @@ impl StoreView<'_> {
         let named = find(self.session, what, run, false)?;
         let (id, older) = (named.artifact, Older::of(store, run, &named.origin));
         let opened = self.artifact(&id)?;
-        let artifact = store.artifact(&id).ok_or_else(|| Failure::Other(format!("the artifact {id} is gone")))?;
+        let Some(artifact) = store.artifact(&id) else {
+            return Err(Failure::Other(format!("the artifact {id} is gone")));
+        };
         let folder = store.artifact_folder(&id);
         let files = artifact.parts.iter().map(|part| part.name.clone()).collect();
         let (kind, rows) = match opened {
@@ -146,9 +150,12 @@ impl StoreView<'_> {
         let Origin::Output { node, run, .. } = named.origin else {
             return Ok(Shown { node: None, run: None, artifact, summary: String::new(), older: None });
         };
+        // A summary is about the whole result, not about one port.
         let whole = node.node == what && !rejects;
-        let result = node.key.filter(|_| whole).and_then(|key| store.result(&key));
-        let summary = result.map(|result| result.summary).unwrap_or_default();
+        let summary = match node.key {
+            Some(key) if whole => store.result(&key).map(|result| result.summary).unwrap_or_default(),
+            _ => String::new(),
+        };
         Ok(Shown { node: Some(node.node), run: Some(run), artifact, summary, older })
     }
 }

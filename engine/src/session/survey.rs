@@ -94,23 +94,30 @@ impl Session {
     /// Fails if the node or run does not exist, or if the store cannot be read.
     pub fn why(&self, pipeline: &Pipeline, node: &str, options: &WhyOptions) -> Result<Why, Failure> {
         let (plan, store) = (&pipeline.plan, self.look()?);
-        let (behind, of_loop) = match plan.node(node) {
-            Some((index, _)) => (vec![index], None),
-            None => one_of_loops(plan, node).map(|output| (output.behind(), Some(output)))?,
+        let (behind, of_loop) = if let Some((index, _)) = plan.node(node) {
+            (vec![index], None)
+        } else {
+            let output = one_of_loops(plan, node)?;
+            (output.behind(), Some(output))
         };
         // Only the node and its dependencies are looked up.
         let selected = with_all_before(plan, &behind.iter().copied().collect());
         let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(&options.limit) };
         let mut survey = survey(plan, store, request)?;
-        let is_it = |found: &&OfLoop| of_loop.as_ref().is_some_and(|output| output.name == found.name);
-        let chosen = survey.of_loops.iter().find(is_it).and_then(|output| output.node);
-        let index = chosen.or(behind.first().copied()).ok_or_else(|| unknown_node(plan, node))?;
-        let found = plan.get(index).ok_or_else(|| unknown_node(plan, node))?.id().to_owned();
-        let before = match &options.against {
-            Some(run) => Some(before(store, run, &found)?),
+        // The survey knows the decisions, and so which round is handed on.
+        let chosen = match &of_loop {
+            Some(asked) => {
+                survey.of_loops.iter().find(|output| output.name == asked.name).and_then(|output| output.node)
+            }
             None => None,
         };
-        let mut status = survey.nodes.remove(&index).ok_or_else(|| unknown_node(plan, node))?;
+        let Some(index) = chosen.or(behind.first().copied()) else { return Err(unknown_node(plan, node)) };
+        let Some(found) = plan.get(index) else { return Err(unknown_node(plan, node)) };
+        let before = match &options.against {
+            Some(run) => Some(before(store, run, found.id())?),
+            None => None,
+        };
+        let Some(mut status) = survey.nodes.remove(&index) else { return Err(unknown_node(plan, node)) };
         if of_loop.is_some() && chosen.is_none() {
             // Which round it is of depends on the decisions, whatever is known of the last one.
             let waits_for = behind.iter().skip(1).map(|index| plan[*index].id().to_string()).collect();
@@ -121,7 +128,7 @@ impl Session {
             (NodeStatus::Run { reasons, .. } | NodeStatus::Unknown { reasons, .. }, None, _) => reasons.clone(),
             _ => Vec::new(),
         };
-        Ok(Why { node: found, status, reasons })
+        Ok(Why { node: found.id().to_owned(), status, reasons })
     }
 }
 
@@ -133,20 +140,24 @@ fn one_of_loops(plan: &Plan, name: &str) -> Result<OfLoop, Failure> {
         let (message, help) = several_loops(name, &names);
         return Err(Failure::usage(message).with_help(help));
     }
-    found.pop().ok_or_else(|| {
+    let Some(output) = found.pop() else {
         let help = format!("{}; `--file FILE` names another pipeline", meant(plan, name));
-        Failure::usage(format!("there is no node `{name}` in `{}`", plan.name)).with_help(help)
-    })
+        return Err(Failure::usage(format!("there is no node `{name}` in `{}`", plan.name)).with_help(help));
+    };
+    Ok(output)
 }
 
 /// Returns the preimage of a node's key in an earlier run, whatever its outcome.
 fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
     let run = run_of(store, run)?;
     let nodes = store.run_nodes(&run);
-    let before = nodes.iter().rfind(|before| before.node == node);
-    let before = before.ok_or_else(|| no_node(store, &run, node))?;
-    store.preimage_of(before).ok_or_else(|| {
-        let message = format!("run {run} does not say what the key of `{node}` was made of");
-        Failure::usage(message).with_help("the run ended before the node began, or its records are damaged")
-    })
+    // The last record: a node that ran again has several.
+    let Some(before) = nodes.iter().rfind(|before| before.node == node) else {
+        return Err(no_node(store, &run, node).into());
+    };
+    let Some(preimage) = store.preimage_of(before) else {
+        let failure = Failure::usage(format!("run {run} does not say what the key of `{node}` was made of"));
+        return Err(failure.with_help("the run ended before the node began, or its records are damaged"));
+    };
+    Ok(preimage)
 }

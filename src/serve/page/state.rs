@@ -19,12 +19,14 @@ pub(super) fn no_node(run: &str, node: &str) -> Problem {
 
 /// Fails unless the request is of this page itself: other pages in the same browser must not write.
 pub(super) fn require_own_page(headers: &HeaderMap) -> Result<(), Problem> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    match (origin, text(header::HOST)) {
-        (Some(origin), Some(host)) if origin == host => Ok(()),
-        _ => Err(Problem::refused("only the page itself may write: the Origin header must be its address")),
+    if let (Some(origin), Some(host)) = (headers.get(header::ORIGIN), headers.get(header::HOST))
+        && let (Ok(origin), Ok(host)) = (origin.to_str(), host.to_str())
+        && let Some((_, origin)) = origin.split_once("://")
+        && origin == host
+    {
+        return Ok(());
     }
+    Err(Problem::refused("only the page itself may write: the Origin header must be its address"))
 }
 
 /// What all requests share.
@@ -86,7 +88,10 @@ impl Page {
         });
         let answered = answered.await;
         drop(turn);
-        answered
-            .unwrap_or_else(|_| Err(Problem::broken("the question could not be answered: see the log of the server")))
+        match answered {
+            Ok(answered) => answered,
+            // The question panicked.
+            Err(_) => Err(Problem::broken("the question could not be answered: see the log of the server")),
+        }
     }
 }

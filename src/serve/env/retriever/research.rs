@@ -40,9 +40,13 @@ pub(crate) async fn search(view: View, Asked(asked): Asked<One>) -> Result<Json<
 pub(crate) async fn batch(view: View, Asked(asked): Asked<Many>) -> Result<Json<Value>, Problem> {
     let top_k = view.top_k("top_n", asked.top_n, TOP_N)?;
     let found = view.search(asked.query, top_k).await?;
-    let documents: Vec<Value> = found.iter().map(|found| documents(found)).collect();
-    let scores = || found.iter().map(|found| scores(found)).collect::<Vec<_>>();
-    Ok(Json(if asked.return_score == Some(true) { json!([documents, scores()]) } else { json!(documents) }))
+    let (mut all_documents, mut all_scores) = (Vec::new(), Vec::new());
+    for found in &found {
+        all_documents.push(documents(found));
+        all_scores.push(scores(found));
+    }
+    let with_scores = asked.return_score == Some(true);
+    Ok(Json(if with_scores { json!([all_documents, all_scores]) } else { json!(all_documents) }))
 }
 
 pub(crate) async fn health(view: View) -> Json<Value> {
@@ -51,8 +55,11 @@ pub(crate) async fn health(view: View) -> Json<Value> {
 }
 
 fn documents(found: &[Numbered]) -> Value {
-    let document = |chunk: &Numbered| json!({"id": chunk.found.chunk_id, "contents": chunk.found.contents});
-    found.iter().map(document).collect()
+    let mut documents = Vec::with_capacity(found.len());
+    for chunk in found {
+        documents.push(json!({"id": chunk.found.chunk_id, "contents": chunk.found.contents}));
+    }
+    Value::Array(documents)
 }
 
 fn scores(found: &[Numbered]) -> Value {

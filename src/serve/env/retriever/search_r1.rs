@@ -24,8 +24,11 @@ pub(crate) async fn retrieve(view: View, Asked(asked): Asked<Retrieve>) -> Resul
     let top_k = view.top_k("topk", asked.topk.filter(|count| *count != 0), TOP_K)?;
     let scored = asked.return_scores == Some(true);
     let found = view.search(asked.queries, top_k).await?;
-    let result = |found: &Vec<Numbered>| found.iter().map(|chunk| document(chunk, scored)).collect::<Value>();
-    Ok(Json(json!({"result": found.iter().map(result).collect::<Value>()})))
+    let mut result: Vec<Value> = Vec::with_capacity(found.len());
+    for list in &found {
+        result.push(list.iter().map(|chunk| document(chunk, scored)).collect());
+    }
+    Ok(Json(json!({"result": result})))
 }
 
 fn document(chunk: &Numbered, scored: bool) -> Value {
