@@ -171,13 +171,16 @@ fn moment(seconds: f64) -> String {
 
 /// Writes the file completely or not at all.
 fn write(path: &Path, page: &str) -> Result<(), Failure> {
-    let unwritable = |error: std::io::Error| Failure::usage(format!("cannot write {}: {error}", path.display()));
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut partial = tempfile::NamedTempFile::new_in(folder).map_err(unwritable)?;
-    partial.write_all(page.as_bytes()).and_then(|()| partial.as_file().sync_all()).map_err(unwritable)?;
+    replace(path, page).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
+}
+
+fn replace(path: &Path, page: &str) -> std::io::Result<()> {
+    let mut partial = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+    partial.write_all(page.as_bytes())?;
+    // On disk before the rename: a power cut must not leave an empty page.
+    partial.as_file().sync_all()?;
     // A file for its owner alone became one that others may read, as any new file.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    partial.as_file().set_permissions(mode).map_err(unwritable)?;
-    partial.persist(path).map_err(|error| unwritable(error.error))?;
+    partial.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    partial.persist(path)?;
     Ok(())
 }

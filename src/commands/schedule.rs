@@ -48,18 +48,24 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
 fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Scheduled, Failure> {
     let plan = session.check(file, overrides)?.plan;
     let name = plan.name.clone();
-    let schedule = plan.schedule.clone().ok_or_else(|| {
+    let Some(schedule) = plan.schedule.clone() else {
         let failure = Failure::usage(format!("{} has no `schedule:`", file.display()));
-        failure.with_help("write `schedule: {cron: \"0 3 * * *\", timezone: Europe/Berlin}`")
-    })?;
+        return Err(failure.with_help("write `schedule: {cron: \"0 3 * * *\", timezone: Europe/Berlin}`"));
+    };
     Ok(Scheduled { name, file: file.to_owned(), schedule })
 }
 
 /// Returns the pipelines in a folder that have a schedule.
 fn in_folder(folder: &Path, read: &impl Fn(&Path) -> Result<Scheduled, Failure>) -> Result<Vec<Scheduled>, Failure> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml"));
-    files.retain(|file| file.is_file() && std::fs::read_to_string(file).is_ok_and(|text| has_schedule(&text)));
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let file = entry.path();
+        let is_yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        // Read by line first: a file of another kind in the folder is no error.
+        if is_yaml && file.is_file() && std::fs::read_to_string(&file).is_ok_and(|text| has_schedule(&text)) {
+            files.push(file);
+        }
+    }
     files.sort();
     if files.is_empty() {
         return Err(Failure::usage(format!("no pipeline in {} has a `schedule:`", folder.display())));
@@ -81,8 +87,11 @@ struct Known {
 impl Known {
     /// Its cadence: from the file, otherwise as the last daemon read it.
     fn cadence(&self) -> Option<Cadence> {
-        let written = self.scheduled.as_ref().map(|scheduled| scheduled.schedule.cadence.clone());
-        written.or_else(|| self.state.as_ref().and_then(|state| Cadence::recall(&state.cron, &state.timezone)))
+        if let Some(scheduled) = &self.scheduled {
+            return Some(scheduled.schedule.cadence.clone());
+        }
+        let state = self.state.as_ref()?;
+        Cadence::recall(&state.cron, &state.timezone)
     }
 }
 
@@ -127,17 +136,16 @@ fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
         let (served, switch) = (schedules.is_served(&name), schedules.switch(&name));
         let cadence = Cadence::recall(&state.cron, &state.timezone);
         let next = cadence.as_ref().and_then(|cadence| cadence.after(now()));
-        let local = |time| cadence.as_ref().map_or_else(String::new, |cadence| cadence.local(time));
-        let last = state.ended.last();
-        let last = last.map_or_else(String::new, |last| format!("{} {}", last.outcome.name(), local(last.ended)));
-        rows.push(vec![
-            name,
-            mood(&state, served, &switch),
-            next.map_or_else(String::new, local),
-            last,
-            state.cron,
-            state.file,
-        ]);
+        let next = match (&cadence, next) {
+            (Some(cadence), Some(next)) => cadence.local(next),
+            _ => String::new(),
+        };
+        let last = match (state.ended.last(), &cadence) {
+            (Some(last), Some(cadence)) => format!("{} {}", last.outcome.name(), cadence.local(last.ended)),
+            (Some(last), None) => format!("{} ", last.outcome.name()),
+            (None, _) => String::new(),
+        };
+        rows.push(vec![name, mood(&state, served, &switch), next, last, state.cron, state.file]);
     }
     if !terminal.is_json() {
         terminal.table(&["schedule", "now", "next tick", "last run", "cron", "file"], &rows);

@@ -34,8 +34,9 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Aske
                 break;
             }
         }
-        let none = || Problem::missing(format!("no run of this store is of `{}`", asked.pipeline));
-        let record = newest.ok_or_else(none)?;
+        let Some(record) = newest else {
+            return Err(Problem::missing(format!("no run of this store is of `{}`", asked.pipeline)));
+        };
         let overrides = Overrides { set: record.set.clone(), params_files: record.params_files.clone() };
         let pipeline = session.check(&record.file, &overrides)?;
         let survey = session.estimate(&pipeline, &RunOptions::default())?;

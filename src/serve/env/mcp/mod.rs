@@ -228,10 +228,13 @@ async fn call(view: &View, params: &Value) -> Result<Value, (i32, String)> {
         "search" => search(view, arguments).await,
         _ => return Err((INVALID_PARAMS, format!("unknown tool `{name}`; the tools are `retrieve` and `search`"))),
     };
-    let mut result = called.unwrap_or_else(|problem| {
-        let text = format!("Error: {}", problem.detail());
-        json!({"content": [{"type": "text", "text": text}], "isError": true})
-    });
+    let mut result = match called {
+        Ok(result) => result,
+        Err(problem) => {
+            let text = format!("Error: {}", problem.detail());
+            json!({"content": [{"type": "text", "text": text}], "isError": true})
+        }
+    };
     result["_meta"] = json!({"searchmill/index": view.index.text});
     Ok(result)
 }
@@ -239,14 +242,15 @@ async fn call(view: &View, params: &Value) -> Result<Value, (i32, String)> {
 async fn retrieve(view: &View, arguments: &Value) -> Result<Value, Problem> {
     let with_meta = arguments["with_meta"].as_bool().unwrap_or(false);
     let found = found(view, arguments, view.top_k("top_k", None, RETRIEVE)?).await?;
-    let item = |chunk: &Found| {
+    let mut items = Vec::with_capacity(found.len());
+    for chunk in &found {
         let mut item = json!({"chunk": chunk.contents, "chunk_id": chunk.chunk_id, "score": chunk.score});
         if with_meta {
             item["metadata"] = json!({"document_id": chunk.document_id, "title": chunk.title});
         }
-        item
-    };
-    let items: Value = found.iter().map(item).collect();
+        items.push(item);
+    }
+    let items = Value::Array(items);
     Ok(json!({"content": [{"type": "text", "text": items.to_string()}], "structuredContent": {"result": items},
         "isError": false}))
 }
