@@ -23,12 +23,13 @@ pub(super) fn bundle(terminal: &Terminal, session: Session, args: &UiArgs, folde
         let message = format!("{} is there already, and is not an empty folder", folder.display());
         return Err(Failure::usage(message).with_help("`--bundle` writes a new folder: name another one"));
     }
-    let unwritable = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", folder.display()));
+    // Beside the folder, so that the rename stays on one file system. Removed if anything fails.
     let parent = target.parent().unwrap_or(&target);
-    let partial = tempfile::Builder::new().prefix(".searchmill-bundle-").tempdir_in(parent).map_err(unwritable)?;
+    let partial = tempfile::Builder::new().prefix(".searchmill-bundle-").tempdir_in(parent);
+    let partial = partial.map_err(|error| unwritable(folder, &error))?;
     let written = page::bundle::write(session, &runs, args.rows, partial.path())?;
-    readable(partial.path()).map_err(unwritable)?;
-    std::fs::rename(partial.path(), &target).map_err(unwritable)?;
+    let renamed = readable(partial.path()).and_then(|()| std::fs::rename(partial.path(), &target));
+    renamed.map_err(|error| unwritable(folder, &error))?;
     // Its name is another one now: there is nothing left to remove.
     drop(partial.keep());
     if terminal.is_json() {
@@ -63,6 +64,10 @@ pub(super) fn bundle(terminal: &Terminal, session: Session, args: &UiArgs, folde
         terminal.warn(problem);
     }
     Ok(OK)
+}
+
+fn unwritable(folder: &Path, error: &std::io::Error) -> Failure {
+    Failure::Other(format!("cannot write {}: {error}", folder.display()))
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -28,7 +28,15 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             continue;
         }
         let nodes = session.runs().nodes(id)?;
-        let count = |outcome| nodes.iter().filter(|node| node.outcome == outcome).count().to_string();
+        let (mut cached, mut ran, mut failed) = (0, 0, 0);
+        for node in &nodes {
+            match node.outcome {
+                NodeOutcome::Cached => cached += 1,
+                NodeOutcome::Finished => ran += 1,
+                NodeOutcome::Failed | NodeOutcome::CheckFailed => failed += 1,
+                _ => {}
+            }
+        }
         let end = match record.exit {
             Some(code) => format!("exit {code}"),
             None if running => "running".to_owned(),
@@ -36,21 +44,12 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             None => "killed, or runs elsewhere".to_owned(),
         };
         let end = if imported { format!("{end}, imported") } else { end };
-        let seconds =
-            record.finished.map_or_else(String::new, |finished| format!("{:.1} s", finished - record.started));
-        rows.push(vec![
-            record.id,
-            record.pipeline,
-            end,
-            seconds,
-            count(NodeOutcome::Cached),
-            count(NodeOutcome::Finished),
-            nodes
-                .iter()
-                .filter(|node| matches!(node.outcome, NodeOutcome::Failed | NodeOutcome::CheckFailed))
-                .count()
-                .to_string(),
-        ]);
+        let seconds = match record.finished {
+            Some(finished) => format!("{:.1} s", finished - record.started),
+            None => String::new(),
+        };
+        let (cached, ran, failed) = (cached.to_string(), ran.to_string(), failed.to_string());
+        rows.push(vec![record.id, record.pipeline, end, seconds, cached, ran, failed]);
     }
     if ids.is_empty() && session.store().exists()? {
         terminal.note("there are no runs in the store");

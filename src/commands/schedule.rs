@@ -25,10 +25,13 @@ pub(super) fn schedule(terminal: &Terminal, session: &Session, args: ScheduleArg
 fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<u8, Failure> {
     let ScheduleArgs { files, set, params, listen, .. } = args;
     let overrides = Overrides { set, params_files: params };
-    let read = |file: &Path| scheduled(session, file, &overrides);
     let mut all: Vec<Scheduled> = Vec::new();
     for given in &files {
-        let found = if given.is_dir() { in_folder(given, &read)? } else { vec![read(given)?] };
+        let files = if given.is_dir() { in_folder(given)? } else { vec![given.clone()] };
+        let mut found = Vec::with_capacity(files.len());
+        for file in &files {
+            found.push(scheduled(session, file, &overrides)?);
+        }
         for new in found {
             if let Some(known) = all.iter().find(|known| known.name == new.name) {
                 let (one, other) = (known.file.display(), new.file.display());
@@ -40,7 +43,8 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
     }
     let (directory, schedules) = (session.directory().to_owned(), session.store().schedules()?);
     let Overrides { set, params_files: params } = overrides.clone();
-    serve(Settings { directory, schedules, set, params, listen, read: Box::new(read) }, all, terminal)?;
+    let read = Box::new(|file: &Path| scheduled(session, file, &overrides));
+    serve(Settings { directory, schedules, set, params, listen, read }, all, terminal)?;
     Ok(OK)
 }
 
@@ -55,8 +59,8 @@ fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Sc
     Ok(Scheduled { name, file: file.to_owned(), schedule })
 }
 
-/// Returns the pipelines in a folder that have a schedule.
-fn in_folder(folder: &Path, read: &impl Fn(&Path) -> Result<Scheduled, Failure>) -> Result<Vec<Scheduled>, Failure> {
+/// Returns the files in a folder that have a schedule.
+fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(folder)?.flatten() {
         let file = entry.path();
@@ -70,7 +74,7 @@ fn in_folder(folder: &Path, read: &impl Fn(&Path) -> Result<Scheduled, Failure>)
     if files.is_empty() {
         return Err(Failure::usage(format!("no pipeline in {} has a `schedule:`", folder.display())));
     }
-    files.iter().map(|file| read(file)).collect()
+    Ok(files)
 }
 
 fn has_schedule(text: &str) -> bool {

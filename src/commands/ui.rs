@@ -59,9 +59,12 @@ fn token(path: &Path) -> Result<String, Failure> {
 
 /// Whether this machine has a desktop, and who works at it is not at the other end of a network.
 fn is_desktop() -> bool {
-    let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let has_screen = cfg!(target_os = "macos") || has("DISPLAY") || has("WAYLAND_DISPLAY");
-    has_screen && !has("SSH_CONNECTION") && !has("CI")
+    let has_screen = cfg!(target_os = "macos") || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
+    has_screen && !is_set("SSH_CONNECTION") && !is_set("CI")
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 /// Opens the page in the browser of this desktop.

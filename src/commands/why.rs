@@ -70,8 +70,9 @@ fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked
             limit: RowLimit::default(),
         });
     }
-    let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
-    let last = session.runs().last()?.ok_or_else(missing)?;
+    let Some(last) = session.runs().last()? else {
+        return Err(Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file"));
+    };
     terminal.note(&format!("as in the last run: {}", written(&last)));
     let overrides = Overrides { set: [last.set, set].concat(), params_files: [last.params_files, params].concat() };
     Ok(Asked { file: PathBuf::from(last.file), overrides, limit: last.limit })

@@ -156,9 +156,11 @@ fn crop(text: &mut String, marks: &mut [&mut Mark]) {
     let length = rest.char_indices().nth(LINE).map_or(rest.len(), |(at, _)| at);
     let (left, right) = (if start > 0 { "…" } else { "" }, if length < rest.len() { "…" } else { "" });
     let cropped = format!("{left}{}{right}", &rest[..length]);
-    let place = |at: usize| left.len() + at.saturating_sub(start).min(length);
     for mark in marks {
-        mark.range = place(mark.range.start)..place(mark.range.end);
+        for end in [&mut mark.range.start, &mut mark.range.end] {
+            // A mark outside of what is left is at its edge.
+            *end = left.len() + end.saturating_sub(start).min(length);
+        }
     }
     *text = cropped;
 }

@@ -128,28 +128,29 @@ impl Running {
         self.told = now;
         let elapsed = now.saturating_duration_since(self.start);
         let since = format!("for {}", duration(elapsed.as_secs_f64()));
-        Some(
-            self.progress
-                .as_ref()
-                .map_or(since.clone(), |progress| format!("{} · {since}", progress.words(elapsed, currency))),
-        )
+        Some(match &self.progress {
+            Some(progress) => format!("{} · {since}", progress.words(elapsed, currency)),
+            None => since,
+        })
     }
 }
 
 /// Prints lines for long-running nodes from a separate thread, since a node may report nothing for minutes. The
 /// thread ends with the run.
 fn print_long_nodes(live: Weak<Live>) {
-    let watch = move || {
+    let thread = std::thread::Builder::new().name("progress".to_owned());
+    let started = thread.spawn(move || {
         loop {
             std::thread::sleep(Duration::from_secs(1));
+            // Held for one round only: the thread must not keep the run's display alive.
             let Some(live) = live.upgrade() else { return };
             let lines = live.state().long_nodes(Instant::now());
             for line in lines {
                 live.print(&line);
             }
         }
-    };
-    if let Err(error) = std::thread::Builder::new().name("progress".to_owned()).spawn(watch) {
+    });
+    if let Err(error) = started {
         tracing::debug!("progress of long nodes is not reported: {error}");
     }
 }
@@ -157,8 +158,13 @@ fn print_long_nodes(live: Weak<Live>) {
 impl State {
     fn long_nodes(&mut self, now: Instant) -> Vec<String> {
         let (width, currency) = (self.name_width, self.currency.clone());
-        let told = self.running.iter_mut().filter_map(|(node, running)| Some((node, running.line(now, &currency)?)));
-        told.map(|(node, words)| line(HELP, "running", node, width, &words)).collect()
+        let mut lines = Vec::new();
+        for (node, running) in &mut self.running {
+            if let Some(words) = running.line(now, &currency) {
+                lines.push(line(HELP, "running", node, width, &words));
+            }
+        }
+        lines
     }
 }
 

@@ -143,8 +143,11 @@ impl Rounds {
     }
 
     fn flush(&mut self) -> Vec<(String, String)> {
-        let line = |(id, count): (String, usize)| (id, format!("×{count} rounds"));
-        std::mem::take(&mut self.cached).into_iter().map(line).collect()
+        let mut lines = Vec::new();
+        for (id, count) in std::mem::take(&mut self.cached) {
+            lines.push((id, format!("×{count} rounds")));
+        }
+        lines
     }
 }
 

@@ -211,10 +211,17 @@ async fn page(view: View) -> Json<Value> {
 
 /// `POST /reload`: opens the indexes again, and answers when they are in use.
 async fn reload_now(view: View) -> Result<Json<Value>, Problem> {
-    let failed = |problem: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, problem);
     let (answer, answered) = oneshot::channel();
-    let stopped = || failed("the server is shutting down".to_owned());
-    view.env.reloads.send(answer).await.map_err(|_| stopped())?;
-    let changed = answered.await.map_err(|_| stopped())?.map_err(failed)?;
-    Ok(Json(json!({"changed": changed, "indexes": state::described(&view.env.index())})))
+    let mut detail = "the server is shutting down".to_owned();
+    if view.env.reloads.send(answer).await.is_ok() {
+        match answered.await {
+            Ok(Ok(changed)) => {
+                return Ok(Json(json!({"changed": changed, "indexes": state::described(&view.env.index())})));
+            }
+            Ok(Err(problem)) => detail = problem,
+            // The channel was dropped with the server.
+            Err(_) => {}
+        }
+    }
+    Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
 }

@@ -202,11 +202,14 @@ fn stops(stop: Option<Value>) -> Result<Vec<String>, Refusal> {
         Some(Value::Array(texts)) => texts,
         Some(one) => vec![one],
     };
-    let text = |value: Value| match value {
-        Value::String(text) => Ok(text),
-        _ => Err(Refusal::value("stop", "`stop` must be a text or a list of texts")),
-    };
-    all.into_iter().map(text).collect()
+    let mut texts = Vec::with_capacity(all.len());
+    for value in all {
+        let Value::String(text) = value else {
+            return Err(Refusal::value("stop", "`stop` must be a text or a list of texts"));
+        };
+        texts.push(text);
+    }
+    Ok(texts)
 }
 
 /// A different seed for every request: the time in nanoseconds.

@@ -76,13 +76,18 @@ fn versions() -> Vec<&'static str> {
 
 /// Returns the header that differs from what it repeats of the body, for proxies that read only headers.
 fn mismatch(headers: &HeaderMap, said: &Value) -> Option<&'static str> {
-    let given = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let (method, name) = (given("mcp-method"), given("mcp-name"));
-    let differs = |header: Option<&str>, said: &Value| header.is_some_and(|header| said != header);
-    if differs(method, &said["method"]) {
+    if differs(headers, "mcp-method", &said["method"]) {
         return Some("Mcp-Method");
     }
-    (said["method"] == "tools/call" && differs(name, &said["params"]["name"])).then_some("Mcp-Name")
+    if said["method"] == "tools/call" && differs(headers, "mcp-name", &said["params"]["name"]) {
+        return Some("Mcp-Name");
+    }
+    None
+}
+
+/// Whether there is such a header, and it is not what the body says.
+fn differs(headers: &HeaderMap, name: &str, said: &Value) -> bool {
+    headers.get(name).and_then(|value| value.to_str().ok()).is_some_and(|header| said != header)
 }
 
 /// `GET /mcp`, `DELETE /mcp`: there are no messages without a request, and no sessions.
