@@ -65,6 +65,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> R
             None => show_rows(terminal, session, &table, args)?,
         }
     }
+    // A program that reads the rows would take the summary for one.
     let rows_alone = terminal.is_json()
         || args.format == Some(ShowFormat::Jsonl)
         || args.condition.is_some()
@@ -83,15 +84,12 @@ fn scorer(terminal: &Terminal, session: &Session, shown: &Shown, args: &ShowArgs
     };
     let names: Vec<String> = scorers.iter().map(|scorer| format!("`{}`", scorer.node)).collect();
     if let Some(asked) = &args.scores {
-        let found = scorers.into_iter().find(|scorer| scorer.node == *asked);
-        return found.map(Some).ok_or_else(|| {
-            let failure = Failure::usage(format!("`{asked}` has no scores of these rows"));
-            if names.is_empty() {
-                failure
-            } else {
-                failure.with_help(format!("they were scored by {}", names.join(", ")))
-            }
-        });
+        if let Some(scorer) = scorers.into_iter().find(|scorer| scorer.node == *asked) {
+            return Ok(Some(scorer));
+        }
+        let failure = Failure::usage(format!("`{asked}` has no scores of these rows"));
+        let help = format!("they were scored by {}", names.join(", "));
+        return Err(if names.is_empty() { failure } else { failure.with_help(help) });
     }
     let asks = args.condition.is_some() || args.columns.is_some() || !args.sort.is_empty();
     if scorers.len() > 1 && asks && !terminal.is_json() {
@@ -149,6 +147,7 @@ fn show_tree(terminal: &Terminal, tree: &TreeInput, args: &ShowArgs) -> Result<(
             }
         }
     }
+    // A folder has no order of its own.
     files.sort();
     if terminal.is_json() {
         for (name, bytes) in &files {

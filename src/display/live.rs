@@ -92,6 +92,7 @@ impl Advance {
     /// Formats `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
     fn words(&self, elapsed: Duration, currency: &str) -> String {
         let Self { done, total, unit, cached, calls, service_calls, tokens, cost } = self;
+        // Cached rows come at once: they say nothing of the rate.
         let rate = done.saturating_sub(*cached) as f64 / elapsed.as_secs_f64().max(1e-9);
         let mut words = if *total > 0 { format!("{done}/{total} {unit}") } else { format!("{done} {unit}") };
         words.push_str(&if rate < 10.0 { format!(" · {rate:.1}/s") } else { format!(" · {rate:.0}/s") });

@@ -67,6 +67,7 @@ impl LineageView<'_> {
             resolve(store, &catalog, what, options.run.as_deref(), self.session.directory()).map_err(changed)?;
         let mut roots = Roots::of(store, &catalog, &target);
         let mut entries = ledger(store, &target);
+        // Which round a loop hands on is a claim, too: what decided it is audited with it.
         for choice in choices(store, what, &target) {
             roots.add(Roots::of(store, &catalog, &choice));
             entries.extend(ledger(store, &choice));

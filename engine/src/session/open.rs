@@ -91,6 +91,7 @@ impl Session {
     /// Returns the store for reading. A missing store is empty.
     pub(super) fn look(&self) -> Result<&Store, Failure> {
         match self.opened.get() {
+            // Open already, so with what this process has written.
             Some(store) => Ok(store),
             None => once(&self.looked, || self.place.look()),
         }
@@ -110,8 +111,10 @@ impl Session {
 
 /// Returns the value of a cell, set by the first call that succeeds.
 fn once<T, E: Into<Failure>>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&T, Failure> {
-    match cell.get() {
-        Some(value) => Ok(value),
-        None => make().map(|value| cell.get_or_init(|| value)).map_err(Into::into),
+    if let Some(value) = cell.get() {
+        return Ok(value);
     }
+    // Outside of the cell, as it may fail: of two threads at the same time, the value of one stays.
+    let value = make().map_err(Into::into)?;
+    Ok(cell.get_or_init(|| value))
 }

@@ -126,12 +126,17 @@ async fn reload(
         let present = env.index();
         let digests: Vec<&str> = present.served.iter().map(|index| index.digest.as_str()).collect();
         let opened = tokio::task::block_in_place(|| reopen(&digests));
-        let replaced = opened.and_then(|opened| {
-            let Some(opened) = opened else { return Ok(false) };
-            let index = Index::start(opened, env.limits.queue, Arc::clone(&env.metrics));
-            env.replace(index.map_err(|error| error.to_string())?);
-            Ok(true)
-        });
+        let replaced = match opened {
+            Ok(Some(opened)) => match Index::start(opened, env.limits.queue, Arc::clone(&env.metrics)) {
+                Ok(index) => {
+                    env.replace(index);
+                    Ok(true)
+                }
+                Err(error) => Err(error.to_string()),
+            },
+            Ok(None) => Ok(false),
+            Err(problem) => Err(problem),
+        };
         if let Err(problem) = &replaced {
             tracing::warn!("the indexes were not reloaded: {problem}");
         }

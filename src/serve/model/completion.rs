@@ -51,10 +51,7 @@ pub(crate) async fn complete(
 ) -> Result<Response, Refusal> {
     options.check(&served)?;
     let prompt = tokens(own.prompt, &served)?;
-    let logprobs = match own.logprobs {
-        Some(count) => Some(few("logprobs", count)?),
-        None => None,
-    };
+    let logprobs = own.logprobs.map(|count| few("logprobs", count)).transpose()?;
     let details = Details { logprobs: logprobs.is_some(), token_ids: options.wants_token_ids() };
     let prompt_ids = details.token_ids.then(|| prompt.clone());
     let framed = Answer {

@@ -33,6 +33,7 @@ fn summary(session: &Session, id: &str, run: &PastRun) -> Result<Value, Failure>
     let Some(record) = &run.record else { return Ok(json!({"id": id, "state": "damaged"})) };
     let end = if record.finished.is_some() { session.runs().end(id)? } else { None };
     let state = match record.exit {
+        // Otherwise the exit codes of `run`.
         None if run.running => "running",
         None => "killed",
         Some(0) => "done",
@@ -63,8 +64,10 @@ pub(super) async fn pipelines(State(page): State<Arc<Page>>) -> Result<Json<Valu
         let session = &page.session;
         let mut last: BTreeMap<String, (Value, usize)> = BTreeMap::new();
         let mut running = Vec::new();
+        // The newest first: the first one of a pipeline is its last run.
         for id in session.runs().ids()?.iter().rev() {
             let run = session.runs().get(id)?;
+            // Damaged records say no name: they are together.
             let name = run.record.as_ref().map(|record| record.pipeline.clone()).unwrap_or_default();
             if run.running {
                 running.push(summary(session, id, &run)?);
@@ -76,8 +79,10 @@ pub(super) async fn pipelines(State(page): State<Arc<Page>>) -> Result<Json<Valu
                 }
             }
         }
-        let mut pipelines: Vec<Value> =
-            last.into_iter().map(|(name, (run, runs))| json!({"name": name, "runs": runs, "last": run})).collect();
+        let mut pipelines = Vec::with_capacity(last.len());
+        for (name, (run, runs)) in last {
+            pipelines.push(json!({"name": name, "runs": runs, "last": run}));
+        }
         pipelines.sort_by(|one, other| other["last"]["id"].as_str().cmp(&one["last"]["id"].as_str()));
         Ok(json!({
             "store": session.store().location(),
@@ -97,6 +102,7 @@ pub(super) async fn runs(State(page): State<Arc<Page>>, Query(asked): Query<Aske
         let limit = asked.limit.unwrap_or(RUNS).min(1000);
         let (mut runs, mut more) = (Vec::new(), false);
         for id in session.runs().ids()?.iter().rev() {
+            // Ids begin with the time: they sort by it.
             if asked.before.as_ref().is_some_and(|before| id >= before) {
                 continue;
             }
@@ -189,8 +195,10 @@ pub(super) async fn node(
 ) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
         let session = &page.session;
-        let node = page.nodes(&id)?.into_iter().rfind(|node| node.node == name);
-        let node = node.ok_or_else(|| no_node(&id, &name))?;
+        // The last record: a node that ran again has several.
+        let Some(node) = page.nodes(&id)?.into_iter().rfind(|node| node.node == name) else {
+            return Err(no_node(&id, &name));
+        };
         let result = session.runs().result(&node)?;
         let mut told = node_line(&node);
         told["key"] = json!(node.key);

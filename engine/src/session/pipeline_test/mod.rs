@@ -88,11 +88,14 @@ impl Session {
             expected.extend(plan.output_named(&rows.rows.output).map(|(index, _)| index));
         }
         let selected = redirected(&mut plan, expected, &given, endpoint)?;
+        // One node at a time, so that the script's answers are asked for in one order; and every node that can run, so
+        // that all differences are found.
         let settings = Settings {
             asked: RunOptions { jobs: Some(1), keep_going: true, ..RunOptions::default() },
             chosen: Chosen { asked: selected.clone(), selected, force: BTreeSet::new() },
             directory: self.directory().to_owned(),
             machine: Machine::detect(),
+            // The script asks for no key, but a node does not start without its secrets.
             secrets: Arc::new(|_| Some("a secret of a test".to_owned())),
             fits: None,
             trial: Some(Trial { given }),
