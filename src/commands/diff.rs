@@ -145,7 +145,8 @@ fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
             "{name}: {node}run {id} of {} ({}), {} UTC.",
             record.pipeline,
             record.file,
-            moment(record.started)
+            chrono::DateTime::from_timestamp(record.started as i64, 0)
+                .map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string())
         ));
     }
     for changed in found.about.iter().chain(&found.params) {
@@ -161,12 +162,6 @@ fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
 
 fn written(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Formats a time (Unix, seconds) as `2026-11-27 03:00`.
-fn moment(seconds: f64) -> String {
-    let time = chrono::DateTime::from_timestamp(seconds as i64, 0);
-    time.map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string())
 }
 
 /// Writes the file completely or not at all.

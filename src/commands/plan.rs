@@ -123,12 +123,7 @@ fn row(plan: &Plan, survey: &Survey, group: &Group) -> Vec<String> {
 /// Returns the work of the rounds of a node together; what is unknown of one is unknown of all.
 fn together<'w>(works: impl Iterator<Item = &'w Work>) -> Option<Work> {
     works.cloned().reduce(|sum, work| Work {
-        rows: match (sum.rows, work.rows) {
-            (Some((known, missing)), Some((more_known, more_missing))) => {
-                Some((known + more_known, missing + more_missing))
-            }
-            _ => None,
-        },
+        rows: sum.rows.zip(work.rows).map(|(one, other)| (one.0 + other.0, one.1 + other.1)),
         at_most: sum.at_most || work.at_most,
         estimate: match (sum.estimate, work.estimate) {
             (Some(mut one), Some(other)) => {
@@ -156,9 +151,7 @@ fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey, all: bool) {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for group in folded(plan, survey.work.keys().copied(), all) {
         if let Some(work) = together(group.places.iter().filter_map(|index| survey.work.get(index))) {
-            let mut row = vec![group.name];
-            row.extend(work_words(&work, has_services));
-            rows.push(row);
+            rows.push([vec![group.name], work_words(&work, has_services)].concat());
         }
     }
     terminal.line("");
@@ -213,13 +206,10 @@ fn work_words(work: &Work, has_services: bool) -> Vec<String> {
         Some((known, missing)) => vec![money::count(known), format!("{bounded}{}", money::count(missing))],
         None => vec![UNKNOWN.to_owned(); 2],
     };
-    let (calls, services, tokens) = match &work.estimate {
-        Some(usage) => (
-            format!("{bounded}~{}", money::count(usage.model_calls())),
-            format!("{bounded}~{}", money::count(usage.service_calls)),
-            format!("{bounded}~{}", money::count(usage.tokens())),
-        ),
-        None => (UNKNOWN.to_owned(), UNKNOWN.to_owned(), UNKNOWN.to_owned()),
+    let [calls, services, tokens] = match &work.estimate {
+        Some(usage) => [usage.model_calls(), usage.service_calls, usage.tokens()]
+            .map(|number| format!("{bounded}~{}", money::count(number))),
+        None => [UNKNOWN; 3].map(str::to_owned),
     };
     words.push(calls);
     if has_services {

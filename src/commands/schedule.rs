@@ -66,7 +66,7 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         let file = entry.path();
         let is_yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
         // Read by line first: a file of another kind in the folder is no error.
-        if is_yaml && file.is_file() && std::fs::read_to_string(&file).is_ok_and(|text| has_schedule(&text)) {
+        if is_yaml && file.is_file() && has_schedule(&file) {
             files.push(file);
         }
     }
@@ -77,7 +77,8 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn has_schedule(text: &str) -> bool {
+fn has_schedule(file: &Path) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines().any(|line| line.starts_with("schedule:") || line.starts_with("\"schedule\":"))
 }
 

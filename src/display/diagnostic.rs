@@ -65,7 +65,10 @@ fn excerpts(diagnostic: &Diagnostic, sources: &SourceMap) -> Vec<Excerpt> {
         let file = label.span.file;
         let Some((path, _)) = sources.get(file) else { continue };
         let mark = mark(label, sources, position == 0);
-        match excerpts.iter_mut().find(|excerpt| excerpt.file == file && excerpt.is_near(mark.line)) {
+        let near = excerpts.iter_mut().find(|excerpt| {
+            excerpt.file == file && excerpt.marks.iter().any(|other| other.line.abs_diff(mark.line) <= NEAR)
+        });
+        match near {
             Some(excerpt) => excerpt.marks.push(mark),
             None => {
                 excerpts.push(Excerpt { file, path: path.display().to_string(), marks: vec![mark], lines: Vec::new() });
@@ -89,10 +92,6 @@ fn mark(label: &Label, sources: &SourceMap, primary: bool) -> Mark {
 }
 
 impl Excerpt {
-    fn is_near(&self, line: usize) -> bool {
-        self.marks.iter().any(|mark| mark.line.abs_diff(line) <= NEAR)
-    }
-
     fn first_line(&self) -> usize {
         self.marks.iter().map(|mark| mark.line).min().unwrap_or(1)
     }
@@ -151,7 +150,12 @@ fn mask(text: &mut String, range: &Range<usize>) {
 fn crop(text: &mut String, marks: &mut [&mut Mark]) {
     let Some((end, _)) = text.char_indices().nth(LINE) else { return };
     let first = marks.iter().map(|mark| mark.range.start).min().unwrap_or(0);
-    let start = if first < end / 2 { 0 } else { back(text, first, BEFORE) };
+    let start = if first < end / 2 {
+        0
+    } else {
+        // Some characters before the mark.
+        text[..first].char_indices().rev().nth(BEFORE.saturating_sub(1)).map_or(0, |(at, _)| at)
+    };
     let rest = &text[start..];
     let length = rest.char_indices().nth(LINE).map_or(rest.len(), |(at, _)| at);
     let (left, right) = (if start > 0 { "…" } else { "" }, if length < rest.len() { "…" } else { "" });
@@ -163,11 +167,6 @@ fn crop(text: &mut String, marks: &mut [&mut Mark]) {
         }
     }
     *text = cropped;
-}
-
-/// Returns the byte position some characters before another one.
-fn back(text: &str, at: usize, characters: usize) -> usize {
-    text[..at].char_indices().rev().nth(characters.saturating_sub(1)).map_or(0, |(at, _)| at)
 }
 
 #[cfg(test)]

@@ -111,14 +111,8 @@ impl Matrices {
 
     /// Formats the tables of the matrices with two or more nodes in this run.
     pub(super) fn tables(&self) -> Vec<String> {
-        let mut tables = Vec::new();
-        for family in &self.families {
-            tables.extend(family.table(&self.ends));
-        }
-        for repeats in &self.loops {
-            tables.extend(repeats.table(&self.ends));
-        }
-        tables
+        let families = self.families.iter().filter_map(|family| family.table(&self.ends));
+        families.chain(self.loops.iter().filter_map(|repeats| repeats.table(&self.ends))).collect()
     }
 }
 
@@ -205,9 +199,8 @@ impl Family {
             if has_calls {
                 cells.push(end.calls.to_string());
             }
-            for name in &figures {
-                cells.push(end.figures.get(*name).map(|value| figure(*value)).unwrap_or_default());
-            }
+            let values = figures.iter().map(|name| end.figures.get(*name));
+            cells.extend(values.map(|value| value.map(|value| figure(*value)).unwrap_or_default()));
             lines.push(cells);
         }
         let mut shown = format!("\n{STRONG}{}{STRONG:#}\n{}", self.name, text_table(&header, &lines, None));

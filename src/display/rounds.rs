@@ -143,11 +143,8 @@ impl Rounds {
     }
 
     fn flush(&mut self) -> Vec<(String, String)> {
-        let mut lines = Vec::new();
-        for (id, count) in std::mem::take(&mut self.cached) {
-            lines.push((id, format!("×{count} rounds")));
-        }
-        lines
+        let cached = std::mem::take(&mut self.cached).into_iter();
+        cached.map(|(id, count)| (id, format!("×{count} rounds"))).collect()
     }
 }
 

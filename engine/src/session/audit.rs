@@ -85,7 +85,10 @@ impl LineageView<'_> {
         if let Target::Run(run) = &target {
             note_unfinished(store, run, &mut report);
         }
-        let seed = options.seed.unwrap_or_else(clock);
+        // Without a seed, one that could not be predicted when the rows were recorded.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = u64::from(now.subsec_nanos()) ^ now.as_secs().rotate_left(20);
+        let seed = options.seed.unwrap_or(clock);
         if options.replay || options.rollouts {
             let replayed = ReplayOptions {
                 replay: options.replay,
@@ -135,10 +138,4 @@ fn describe(target: &Target) -> String {
         Target::Source { name, content } => format!("results made from {name} ({content})"),
         Target::Delivered { name, id } => format!("file {name} (artifact {id})"),
     }
-}
-
-/// A seed that could not be predicted when the rows were recorded.
-fn clock() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::from(now.subsec_nanos()) ^ now.as_secs().rotate_left(20)
 }

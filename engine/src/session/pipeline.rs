@@ -170,10 +170,7 @@ impl Session {
     /// # Errors
     /// Fails with every node that would write there.
     pub fn check_destinations(&self, pipeline: &Pipeline) -> Result<(), Failure> {
-        let mut findings = Vec::new();
-        for root in self.place().roots() {
-            findings.extend(check_store(&pipeline.plan, root, self.directory()));
-        }
-        pipeline.refuse(findings)
+        let roots = self.place().roots().into_iter();
+        pipeline.refuse(roots.flat_map(|root| check_store(&pipeline.plan, root, self.directory())).collect())
     }
 }

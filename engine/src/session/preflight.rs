@@ -89,21 +89,19 @@ impl Session {
             issues.retain(|index, _| chosen.selected.contains(index));
             refuse_of_runs(pipeline, store, request, issues)?;
         }
-        let mut without_gpus = BTreeMap::new();
-        for index in &chosen.selected {
-            if let Some(finding) = gpu_finding(&plan[*index], workers) {
-                without_gpus.insert(*index, finding);
-            }
-        }
-        refuse_of_runs(pipeline, store, request, without_gpus)?;
-        let mut without_secrets = BTreeMap::new();
-        for index in &chosen.selected {
-            if let Some(unset) = self.unset_secrets(&plan[*index]) {
-                without_secrets.insert(*index, secret_finding(&plan[*index], &unset));
-            }
-        }
-        refuse_of_runs(pipeline, store, request, without_secrets)?;
+        let selected = chosen.selected.iter().map(|index| (*index, &plan[*index]));
+        let findings = selected.clone().filter_map(|(index, node)| Some((index, gpu_finding(node, workers)?)));
+        refuse_of_runs(pipeline, store, request, findings.collect())?;
+        let findings = selected.filter_map(|(index, node)| Some((index, self.secret_finding(node)?)));
+        refuse_of_runs(pipeline, store, request, findings.collect())?;
         Ok(if fits { Some(digest) } else { None })
+    }
+
+    fn secret_finding(&self, node: &Node) -> Option<Diagnostic> {
+        let unset = self.unset_secrets(node)?;
+        let help = unset.names.iter().map(|name| format!("set the environment variable {name}"));
+        let help = help.collect::<Vec<_>>().join("; ");
+        Some(Diagnostic::error("secret-not-set", unset.to_string()).at(node.spec.id_span, "").help(help))
     }
 }
 
@@ -129,11 +127,6 @@ fn fitted_before(plan: &Plan, store: &Store, digest: Digest) -> bool {
         }
     }
     false
-}
-
-fn secret_finding(node: &Node, unset: &UnsetSecrets) -> Diagnostic {
-    let lines: Vec<String> = unset.names.iter().map(|name| format!("set the environment variable {name}")).collect();
-    Diagnostic::error("secret-not-set", unset.to_string()).at(node.spec.id_span, "").help(lines.join("; "))
 }
 
 fn gpus(count: usize) -> String {

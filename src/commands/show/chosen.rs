@@ -33,7 +33,9 @@ pub(super) fn each_chosen(
     args: &ShowArgs,
     each: &mut dyn FnMut(&RecordBatch) -> Result<(), Failure>,
 ) -> Result<Chosen, Failure> {
-    let rows = session.store().choose(table, &choice(args))?;
+    let pass = args.condition.as_ref().map(|sql| ("filter".to_owned(), json!({"where": sql})));
+    let order = args.sort.iter().map(|key| Order::written(key)).collect();
+    let rows = session.store().choose(table, &Choice { pass, order, limit: None })?;
     // A count of all rows would say nothing of a condition.
     let matched = args.condition.as_ref().map(|_| rows.count());
     let mut shown = 0;
@@ -45,7 +47,8 @@ pub(super) fn each_chosen(
         let position = table.position(id)?.filter(|position| rows.place(*position, None).is_some());
         let position = position.ok_or_else(|| Failure::usage(format!("no row has the id `{id}`")))?;
         show(&table.read(&[position], &columns(table, args))?)?;
-    } else if is_stored_order(&rows, args) {
+    } else if matches!(rows, Rows::All(_)) && args.columns.is_none() {
+        // As the rows are stored, with all columns: the batches need no second look.
         let mut left = limit(args);
         for batch in table.rows.batches() {
             let batch = batch.map_err(|error| Failure::Other(error.to_string()))?;
@@ -63,17 +66,6 @@ pub(super) fn each_chosen(
         }
     }
     Ok(Chosen { rows: shown, matched })
-}
-
-/// Whether the rows are shown as they are stored, with all columns.
-fn is_stored_order(rows: &Rows, args: &ShowArgs) -> bool {
-    matches!(rows, Rows::All(_)) && args.columns.is_none()
-}
-
-fn choice(args: &ShowArgs) -> Choice {
-    let pass = args.condition.as_ref().map(|sql| ("filter".to_owned(), json!({"where": sql})));
-    let order = args.sort.iter().map(|key| Order::written(key)).collect();
-    Choice { pass, order, limit: None }
 }
 
 /// Returns the columns to show: those asked for, or else those of the table, and those scores by which rows are chosen.

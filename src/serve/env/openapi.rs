@@ -133,11 +133,8 @@ pub(super) const ROUTES: [Route; 26] = [
 
 /// Lists the routes for the page at `/`.
 pub(super) fn listed() -> Value {
-    let mut routes = Vec::with_capacity(ROUTES.len());
-    for Route { method, path, used_by, .. } in &ROUTES {
-        routes.push(json!({"method": method, "path": path, "used_by": used_by}));
-    }
-    routes.into()
+    let routes = ROUTES.iter();
+    routes.map(|route| json!({"method": route.method, "path": route.path, "used_by": route.used_by})).collect()
 }
 
 /// `/openapi.json`. The routes of episodes are in it only if the server has them: OpenEnv's validator reads from them in
@@ -204,10 +201,9 @@ fn json_of(schema: &Value) -> Value {
 }
 
 fn operation(route: &Route, body: Option<Value>, answer: &Value) -> Value {
-    let mut parameters = Vec::with_capacity(route.parameters.len());
-    for (name, kind, required) in route.parameters {
-        parameters.push(json!({"name": name, "in": "query", "required": required, "schema": schema(kind)}));
-    }
+    let parameters = route.parameters.iter().map(
+        |(name, kind, required)| json!({"name": name, "in": "query", "required": required, "schema": schema(kind)}),
+    );
     let kind = if route.path == "/metrics" { "text/plain" } else { "application/x-ndjson" };
     let text = json!({kind: {"schema": {"type": "string"}}});
     let (status, content) = match route.path {
@@ -227,7 +223,7 @@ fn operation(route: &Route, body: Option<Value>, answer: &Value) -> Value {
         "summary": route.about,
         "operationId": format!("{}_{}", route.method.to_lowercase(), route.path.replace(['/', '.'], "_")),
         "tags": [route.used_by],
-        "parameters": parameters,
+        "parameters": parameters.collect::<Value>(),
         "responses": {
             status: answered,
             "default": {"description": "A rejected request, and why.", "content": json_of(&problem)},

@@ -1,6 +1,5 @@
 //! What all routes share: the indexes, the limits, the journal, the environment of episodes.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -242,9 +241,6 @@ pub(super) fn lines(found: &Found) -> (String, String) {
 
 /// Returns what a served index is, for answers that list them.
 pub(super) fn described(index: &Index) -> Value {
-    let mut all = Vec::new();
-    for Served { name, digest, chunks } in &index.served {
-        all.push(BTreeMap::from([("name", json!(name)), ("digest", json!(digest)), ("chunks", json!(chunks))]));
-    }
-    json!(all)
+    let served = index.served.iter();
+    served.map(|Served { name, digest, chunks }| json!({"chunks": chunks, "digest": digest, "name": name})).collect()
 }

@@ -74,15 +74,8 @@ impl Speech {
     /// Length of the text before a possible beginning of a tag.
     fn settled(&self) -> usize {
         let tags: &[&str] = if self.offer.is_some() { &[CALL, OPEN, CLOSE] } else { &[OPEN, CLOSE] };
-        let mut begun = 0;
-        for tag in tags {
-            for count in 1..tag.len() {
-                if self.text.ends_with(&tag[..count]) {
-                    begun = begun.max(count);
-                }
-            }
-        }
-        self.text.len() - begun
+        let begun = tags.iter().flat_map(|tag| (1..tag.len()).filter(|count| self.text.ends_with(&tag[..*count])));
+        self.text.len() - begun.max().unwrap_or(0)
     }
 
     /// Returns the parts of `shown` that were not told.

@@ -202,14 +202,8 @@ fn stops(stop: Option<Value>) -> Result<Vec<String>, Refusal> {
         Some(Value::Array(texts)) => texts,
         Some(one) => vec![one],
     };
-    let mut texts = Vec::with_capacity(all.len());
-    for value in all {
-        let Value::String(text) = value else {
-            return Err(Refusal::value("stop", "`stop` must be a text or a list of texts"));
-        };
-        texts.push(text);
-    }
-    Ok(texts)
+    let texts: Option<_> = all.iter().map(|text| text.as_str().map(str::to_owned)).collect();
+    texts.ok_or_else(|| Refusal::value("stop", "`stop` must be a text or a list of texts"))
 }
 
 /// A different seed for every request: the time in nanoseconds.

@@ -9,6 +9,8 @@ mod page;
 mod scores;
 mod rounds;
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, FieldRef};
 use searchmill_schemas::RecordKind;
 
@@ -57,9 +59,16 @@ impl StoreView<'_> {
             None => None,
             Some(scorer) => {
                 let (scores, starts) = self.parts(&scorer.scores)?;
-                let columns = scores.schema.fields().iter();
-                let columns = columns.filter(|field| is_score(field) && rows.schema.index_of(field.name()).is_err());
-                Some(Scores { node: scorer.node.clone(), columns: columns.cloned().collect(), rows: scores, starts })
+                let mut columns = Vec::new();
+                for field in scores.schema.fields() {
+                    // Numbers, yes or no, and texts say something of a row; ids and lists do not.
+                    let is_id = matches!(field.name().as_str(), "id" | "trajectory_id");
+                    let is_list = matches!(field.data_type(), DataType::List(_));
+                    if !is_id && !is_list && rows.schema.index_of(field.name()).is_err() {
+                        columns.push(Arc::clone(field));
+                    }
+                }
+                Some(Scores { node: scorer.node.clone(), columns, rows: scores, starts })
             }
         };
         Ok(Table { artifact: *artifact, rows, starts, scores })
@@ -82,11 +91,6 @@ impl StoreView<'_> {
         }
         Ok((rows, starts))
     }
-}
-
-/// Whether a column of a score table says something of a row: numbers, yes or no, and texts, but no ids.
-fn is_score(field: &FieldRef) -> bool {
-    !matches!(field.name().as_str(), "id" | "trajectory_id") && !matches!(field.data_type(), DataType::List(_))
 }
 
 impl Table {

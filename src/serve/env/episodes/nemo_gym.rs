@@ -37,10 +37,8 @@ pub(crate) async fn tasks(view: View) -> Result<Response, Problem> {
     }
     let mut text = String::new();
     for question in world.questions.iter() {
-        let mut input = Vec::new();
-        for message in protocol.opening(&question.question) {
-            input.push(json!({"role": message.role, "content": message.content}));
-        }
+        let opening = protocol.opening(&question.question).into_iter();
+        let input: Value = opening.map(|message| json!({"role": message.role, "content": message.content})).collect();
         let params = json!({"input": input, "tools": tools});
         text.push_str(&format!("{}\n", json!({"question_id": question.id, "responses_create_params": params})));
     }
@@ -55,10 +53,7 @@ pub(crate) async fn seed(view: View, Asked(body): Asked<Map<String, Value>>) -> 
     wanted.episode_id.clone_from(&named);
     let (_, outcome) = world.reset(&wanted)?;
     let cookie = format!("{COOKIE}={}; Path=/; HttpOnly", outcome.observation.episode_id);
-    let answer = match named {
-        Some(id) => json!({"resources_session_id": id}),
-        None => json!({}),
-    };
+    let answer = named.map_or_else(|| json!({}), |id| json!({"resources_session_id": id}));
     Ok(([(header::SET_COOKIE, cookie)], Json(answer)).into_response())
 }
 
@@ -154,14 +149,10 @@ pub(crate) async fn verify(
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
     let episode = played(environment, question, &body, &seen)?;
-    let rewarded = match environment.reward(&episode) {
-        Ok(rewarded) => rewarded,
-        Err(why) => {
-            let detail = format!("the response has no reward: {why}");
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
-        }
-    };
-    let Rewarded { value, parts } = rewarded.unwrap_or_default();
+    let rewarded = environment.reward(&episode);
+    let Rewarded { value, parts } = rewarded
+        .map_err(|why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("the response has no reward: {why}")))?
+        .unwrap_or_default();
     let parts: Map<String, Value> = parts.into_iter().map(|(name, value)| (name, value.into())).collect();
     // The answer has the fields of the request: the trainer reads its own row again.
     body.insert("reward".to_owned(), value.into());

@@ -185,13 +185,10 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
 
 /// Returns the tools in OpenEnv's form.
 fn mcp_tools(definitions: &[Value]) -> Value {
-    let mut tools = Vec::with_capacity(definitions.len());
-    for definition in definitions {
-        let function = &definition["function"];
-        tools.push(json!({"name": function["name"], "description": function["description"],
-            "input_schema": function["parameters"]}));
-    }
-    tools.into()
+    let functions = definitions.iter().map(|definition| &definition["function"]);
+    functions
+        .map(|one| json!({"name": one["name"], "description": one["description"], "input_schema": one["parameters"]}))
+        .collect()
 }
 
 async fn state(held: &Held) -> Result<Value, Problem> {

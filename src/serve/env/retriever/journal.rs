@@ -40,11 +40,8 @@ impl Journal {
             "queries": queries, "top_k": top_k});
         match found {
             Ok(lists) => {
-                let mut ids: Vec<Value> = Vec::with_capacity(lists.len());
-                for list in lists {
-                    ids.push(list.iter().map(|chunk| chunk.found.chunk_id.as_str()).collect());
-                }
-                line["ids"] = ids.into();
+                let lists = lists.iter().map(|list| list.iter().map(|chunk| chunk.found.chunk_id.as_str()));
+                line["ids"] = lists.map(Iterator::collect::<Value>).collect();
             }
             Err(problem) => line["error"] = problem.detail().into(),
         }

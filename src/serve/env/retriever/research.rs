@@ -40,13 +40,12 @@ pub(crate) async fn search(view: View, Asked(asked): Asked<One>) -> Result<Json<
 pub(crate) async fn batch(view: View, Asked(asked): Asked<Many>) -> Result<Json<Value>, Problem> {
     let top_k = view.top_k("top_n", asked.top_n, TOP_N)?;
     let found = view.search(asked.query, top_k).await?;
-    let (mut all_documents, mut all_scores) = (Vec::new(), Vec::new());
-    for found in &found {
-        all_documents.push(documents(found));
-        all_scores.push(scores(found));
+    let documents: Value = found.iter().map(|list| documents(list)).collect();
+    if asked.return_score != Some(true) {
+        return Ok(Json(documents));
     }
-    let with_scores = asked.return_score == Some(true);
-    Ok(Json(if with_scores { json!([all_documents, all_scores]) } else { json!(all_documents) }))
+    let scores: Value = found.iter().map(|list| scores(list)).collect();
+    Ok(Json(json!([documents, scores])))
 }
 
 pub(crate) async fn health(view: View) -> Json<Value> {
@@ -55,11 +54,7 @@ pub(crate) async fn health(view: View) -> Json<Value> {
 }
 
 fn documents(found: &[Numbered]) -> Value {
-    let mut documents = Vec::with_capacity(found.len());
-    for chunk in found {
-        documents.push(json!({"id": chunk.found.chunk_id, "contents": chunk.found.contents}));
-    }
-    Value::Array(documents)
+    found.iter().map(|chunk| json!({"id": chunk.found.chunk_id, "contents": chunk.found.contents})).collect()
 }
 
 fn scores(found: &[Numbered]) -> Value {
