@@ -284,8 +284,11 @@ impl Live {
             Event::NodeCached { node, output, rows, bytes, rejects, .. } => {
                 state.cached += 1;
                 let rejects = if *rejects > 0 { format!(" · {rejects} rejects") } else { String::new() };
-                (state.cached <= LISTED)
-                    .then(|| line(DIM, "cached", node, &format!("{}{rejects}", amount(output, *rows, *bytes))))?
+                // Hundreds of cached nodes would hide the first one that runs.
+                if state.cached > LISTED {
+                    return None;
+                }
+                line(DIM, "cached", node, &format!("{}{rejects}", amount(output, *rows, *bytes)))
             }
             Event::NodeStarted { node, operator, reasons, .. } => {
                 self.begin(state, node, operator);

@@ -33,7 +33,8 @@ pub const HANDS_ON: &str = "hands_on";
 ///     const NAME: &'static str = "greet";
 ///     const VERSION: u32 = 1;
 ///     const ABOUT: &'static str = "Writes one document.";
-///     const EXAMPLES: &'static [Example] = &[Example { title: "A greeting", yaml: "hello: {op: greet, with: {text: hi}}" }];
+///     const EXAMPLES: &'static [Example] =
+///         &[Example { title: "A greeting", yaml: "hello: {op: greet, with: {text: hi}}" }];
 ///
 ///     fn declare(_params: &GreetParams) -> Declaration {
 ///         Declaration::pure(Ports::new().rows_out("documents", RecordKind::Document, "The greeting."))

@@ -40,7 +40,8 @@ type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, Ope
 ///     .rows_out("documents", RecordKind::Document, "The shortened documents.");
 /// let mut declaration = Declaration::pure(ports);
 /// if words == 0 {
-///     declaration = declaration.issues([ParamIssue::new("words", "nothing is left of a text").with_help("write 1 or more")]);
+///     let issue = ParamIssue::new("words", "nothing is left of a text");
+///     declaration = declaration.issues([issue.with_help("write 1 or more")]);
 /// }
 /// assert_eq!(declaration.issues[0].path, "words");
 /// ```
