@@ -93,17 +93,20 @@ pub(crate) fn begin(
     let emitter = run.emitter(variable("OPENLINEAGE_NAMESPACE").unwrap_or_else(|| "searchmill".to_owned()));
     let count = Arc::<Mutex<Count>>::default();
     let (sink, sending, target) = match Target::read(written, directory) {
-        Target::File(path) => {
-            let file = File::options().create(true).append(true).open(&path);
-            let unusable = |error| Failure::usage(format!("--openlineage: cannot write {}: {error}", path.display()));
-            (Sink::File(file.map_err(unusable)?), None, path.display().to_string())
-        }
+        Target::File(path) => match File::options().create(true).append(true).open(&path) {
+            Ok(file) => (Sink::File(file), None, path.display().to_string()),
+            Err(error) => {
+                let message = format!("--openlineage: cannot write {}: {error}", path.display());
+                return Err(Failure::usage(message));
+            }
+        },
         Target::Http(url) => {
-            let unusable = |error| Failure::usage(format!("--openlineage: invalid address {url}: {error}"));
             // Redirects are not followed: events and the key go only to the given address.
             let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
-            let client = client.build().map_err(unusable)?;
-            client.post(&url).build().map_err(unusable)?;
+            // Built to check the address: a wrong one is reported before the run.
+            let checked = client.build().and_then(|client| client.post(&url).build().map(|_| client));
+            let client =
+                checked.map_err(|error| Failure::usage(format!("--openlineage: invalid address {url}: {error}")))?;
             let (sender, receiver) = unbounded_channel();
             let key = variable("OPENLINEAGE_API_KEY");
             let sending = tokio::spawn(send_all(receiver, client, url.clone(), key, Arc::clone(&count)));

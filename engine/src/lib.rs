@@ -77,9 +77,10 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Bin, Choice, ColumnSummary, Common, Direction, Failure, Located, Mismatch, Older, Order,
-    PastRun, Pipeline, PipelineTest, PreparedRun, QuestionRounds, Rounds, Rows, RunEdge, Scorer, Session, Settings,
-    Shown, StorePlace, Table, Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Bin, Choice, ColumnSummary, Common, Direction, ExportOptions, Failure, LineageView, Located,
+    Mismatch, Older, Order, PastRun, PinOptions, Pipeline, PipelineTest, PreparedRun, QuestionRounds, Rounds, Rows,
+    RunEdge, RunsView, Scorer, Session, Settings, Shown, StorePlace, StoreView, Table, Trace, UnsetSecrets, Verdict,
+    Why, WhyOptions, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
@@ -103,3 +104,12 @@ pub use store::{
     ArtifactId, CheckOutcome, Garbage, Label, Lent, LogLock, Mark, NodeOutcome, NodeResult, NodeRun, OutputRecord, Pin,
     RunRecord, ScheduleLease, Schedules, ShownPage, StoreError, Swept, Switch, fresh_folder, lend,
 };
+
+/// The names that most programs with operators of their own need: `use searchmill_engine::prelude::*`.
+pub mod prelude {
+    pub use crate::operator::{
+        AsyncMapKernel, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator,
+        OperatorError, Outputs, ParamIssue, Ports, Registry, entry,
+    };
+    pub use crate::{Failure, Lines, NodeId, Overrides, Pipeline, RunOptions, RunSummary, Session};
+}

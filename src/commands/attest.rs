@@ -20,7 +20,8 @@ pub(super) fn attest(terminal: &Terminal, session: &Session, args: &AttestArgs) 
     if let (Some(file), Some(key)) = (&args.verify, &args.public_key) {
         return verify(terminal, session, file, key);
     }
-    let (name, statement) = session.statement(args.what.as_deref().unwrap_or_default(), args.run.as_deref())?;
+    let (name, statement) =
+        session.lineage().statement(args.what.as_deref().unwrap_or_default(), args.run.as_deref())?;
     let text = match &args.key {
         Some(path) => SecretKey::from_pem(&read(session, path)?).and_then(|key| key.sign(&statement)).map_err(wrong)?,
         None => serde_json::to_string_pretty(&statement).unwrap_or_default(),
@@ -87,7 +88,7 @@ pub(super) fn verify(terminal: &Terminal, session: &Session, file: &Path, key: &
         Err(error) => return Err(Failure::Other(format!("{}: {error}", file.display()))),
     };
     note_if_missing(terminal, session)?;
-    let compared = session.compare(&statement)?;
+    let compared = session.lineage().compare(&statement)?;
     let different = compared.iter().any(|(_, comparison)| *comparison == Comparison::Different);
     if terminal.is_json() {
         let key = public.id().map_err(wrong)?;

@@ -11,6 +11,7 @@ use crate::exit::{FAILED, NOT_CHECKED, OK};
 
 pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) -> Result<u8, Failure> {
     let options = AuditOptions {
+        run: run_chosen(session, args.run.as_deref(), args.file.as_deref())?,
         replay: args.replay,
         rollouts: args.rollouts,
         sample: args.sample,
@@ -19,9 +20,9 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
         strict: args.strict,
     };
     let notes = terminal.clone();
-    let checking = move |node: &str| notes.note(&format!("checking {node}"));
-    let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
-    let audit = session.audit(&args.what, run.as_deref(), options, checking)?;
+    let audit = session.lineage().audit(&args.what, &options, move |node: &str| {
+        notes.note(&format!("checking {node}"));
+    })?;
     let signature = match (&args.signature, &args.public_key) {
         (Some(file), Some(key)) => super::attest::verify(terminal, session, file, key),
         _ => Ok(OK),
@@ -44,6 +45,5 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
 fn write(path: &Path, page: &page::Page<'_>) -> Result<(), Failure> {
     let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
     let text = if is_html { page.html() } else { page.markdown() };
-    let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
-    std::fs::write(path, text).map_err(failed)
+    std::fs::write(path, text).map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))
 }

@@ -23,12 +23,13 @@ pub(super) fn bundle(terminal: &Terminal, session: Session, args: &UiArgs, folde
         let message = format!("{} is there already, and is not an empty folder", folder.display());
         return Err(Failure::usage(message).with_help("`--bundle` writes a new folder: name another one"));
     }
-    let unwritable = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", folder.display()));
+    // Beside the folder, so that the rename stays on one file system. Removed if anything fails.
     let parent = target.parent().unwrap_or(&target);
-    let partial = tempfile::Builder::new().prefix(".searchmill-bundle-").tempdir_in(parent).map_err(unwritable)?;
+    let partial = tempfile::Builder::new().prefix(".searchmill-bundle-").tempdir_in(parent);
+    let partial = partial.map_err(|error| unwritable(folder, &error))?;
     let written = page::bundle::write(session, &runs, args.rows, partial.path())?;
-    readable(partial.path()).map_err(unwritable)?;
-    std::fs::rename(partial.path(), &target).map_err(unwritable)?;
+    let renamed = readable(partial.path()).and_then(|()| std::fs::rename(partial.path(), &target));
+    renamed.map_err(|error| unwritable(folder, &error))?;
     // Its name is another one now: there is nothing left to remove.
     drop(partial.keep());
     if terminal.is_json() {
@@ -65,6 +66,10 @@ pub(super) fn bundle(terminal: &Terminal, session: Session, args: &UiArgs, folde
     Ok(OK)
 }
 
+fn unwritable(folder: &Path, error: &std::io::Error) -> Failure {
+    Failure::Other(format!("cannot write {}: {error}", folder.display()))
+}
+
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -73,7 +78,7 @@ fn counted(count: usize, what: &str) -> String {
 fn chosen(session: &Session, asked: &[String]) -> Result<Vec<String>, Failure> {
     let mut runs = Vec::new();
     for run in asked {
-        if !session.has_run(run)? {
+        if !session.runs().contains(run)? {
             let failure = Failure::usage(format!("there is no run {run}"));
             return Err(failure.with_help("`searchmill runs` lists the runs"));
         }
@@ -82,16 +87,16 @@ fn chosen(session: &Session, asked: &[String]) -> Result<Vec<String>, Failure> {
         }
     }
     let mut pipelines = BTreeSet::new();
-    let ids = if asked.is_empty() { session.run_ids()? } else { Vec::new() };
+    let ids = if asked.is_empty() { session.runs().ids()? } else { Vec::new() };
     for id in ids.into_iter().rev() {
-        let run = session.past_run(&id)?;
+        let run = session.runs().get(&id)?;
         let Some(record) = run.record.filter(|_| !run.running) else { continue };
         if pipelines.insert(record.pipeline) {
             runs.push(id);
         }
     }
     if runs.is_empty() {
-        let failure = Failure::usage(format!("{} has no run that is over", session.shown_store()));
+        let failure = Failure::usage(format!("{} has no run that is over", session.store().location()));
         return Err(failure.with_help("`searchmill runs` lists the runs"));
     }
     Ok(runs)

@@ -28,8 +28,8 @@ pub(super) fn diff(terminal: &Terminal, session: &Session, args: &DiffArgs) -> R
         None => "previous",
     };
     let found = match &args.node {
-        Some(node) => session.diff_nodes(one, other, [node, args.with.as_ref().unwrap_or(node)])?,
-        None => session.diff(one, other)?,
+        Some(node) => session.runs().diff_nodes(one, other, [node, args.with.as_ref().unwrap_or(node)])?,
+        None => session.runs().diff(one, other)?,
     };
     match &args.report {
         Some(file) => report(terminal, session, &found, file)?,
@@ -73,7 +73,7 @@ fn report(terminal: &Terminal, session: &Session, found: &RunDiff, file: &Path) 
 
 /// Returns the compared nodes that have rollouts on both sides.
 fn pairs(session: &Session, found: &RunDiff) -> Result<Vec<Pair>, Failure> {
-    let [before, after] = [session.run_nodes(&found.runs[0])?, session.run_nodes(&found.runs[1])?];
+    let [before, after] = [session.runs().nodes(&found.runs[0])?, session.runs().nodes(&found.runs[1])?];
     let mut names: Vec<[&str; 2]> = Vec::new();
     if let Some([one, other]) = &found.of {
         // The nodes themselves may be equal: then they are no change.
@@ -125,7 +125,7 @@ fn chosen(mut pairs: Vec<Pair>, found: &RunDiff) -> Result<Pair, Failure> {
 }
 
 fn rollouts(session: &Session, id: &ArtifactId) -> Result<RowsInput, Failure> {
-    match session.artifact(id)? {
+    match session.store().artifact(id)? {
         InputArtifact::Rows(rows) => Ok(rows),
         InputArtifact::Tree(_) => Err(Failure::Other(format!("the artifact {id} is a folder, not a table"))),
     }
@@ -135,7 +135,7 @@ fn rollouts(session: &Session, id: &ArtifactId) -> Result<RowsInput, Failure> {
 fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
     for (place, id) in found.runs.iter().enumerate() {
-        let Some(record) = session.past_run(id)?.record else { continue };
+        let Some(record) = session.runs().get(id)?.record else { continue };
         let name = if place == 0 { "Baseline" } else { "Beside it" };
         let node = match &found.of {
             Some(of) if of[0] != of[1] => format!("{} of ", of[place]),
@@ -145,7 +145,8 @@ fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
             "{name}: {node}run {id} of {} ({}), {} UTC.",
             record.pipeline,
             record.file,
-            moment(record.started)
+            chrono::DateTime::from_timestamp(record.started as i64, 0)
+                .map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string())
         ));
     }
     for changed in found.about.iter().chain(&found.params) {
@@ -163,21 +164,18 @@ fn written(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Formats a time (Unix, seconds) as `2026-11-27 03:00`.
-fn moment(seconds: f64) -> String {
-    let time = chrono::DateTime::from_timestamp(seconds as i64, 0);
-    time.map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string())
-}
-
 /// Writes the file completely or not at all.
 fn write(path: &Path, page: &str) -> Result<(), Failure> {
-    let unwritable = |error: std::io::Error| Failure::usage(format!("cannot write {}: {error}", path.display()));
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut partial = tempfile::NamedTempFile::new_in(folder).map_err(unwritable)?;
-    partial.write_all(page.as_bytes()).and_then(|()| partial.as_file().sync_all()).map_err(unwritable)?;
+    replace(path, page).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
+}
+
+fn replace(path: &Path, page: &str) -> std::io::Result<()> {
+    let mut partial = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+    partial.write_all(page.as_bytes())?;
+    // On disk before the rename: a power cut must not leave an empty page.
+    partial.as_file().sync_all()?;
     // A file for its owner alone became one that others may read, as any new file.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    partial.as_file().set_permissions(mode).map_err(unwritable)?;
-    partial.persist(path).map_err(|error| unwritable(error.error))?;
+    partial.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    partial.persist(path)?;
     Ok(())
 }

@@ -27,8 +27,11 @@ pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
         let version = env!("CARGO_PKG_VERSION");
         terminal.json(&json!({"searchmill": version, "findings": list, "devices": devices}));
     } else {
-        let row = |found: &Finding| vec![found.what.to_owned(), found.state.to_owned(), found.detail.clone()];
-        terminal.table(&["what", "state", "detail"], &findings.iter().map(row).collect::<Vec<_>>());
+        let mut rows = Vec::new();
+        for Finding { what, state, detail } in &findings {
+            rows.push(vec![(*what).to_owned(), (*state).to_owned(), detail.clone()]);
+        }
+        terminal.table(&["what", "state", "detail"], &rows);
     }
     if findings.iter().any(|found| found.state == "wrong") { FAILED } else { OK }
 }
@@ -68,40 +71,40 @@ fn vector_units() -> String {
 
 fn memory() -> Finding {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kibibytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
-    };
-    match (kibibytes("MemTotal:"), kibibytes("MemAvailable:")) {
-        (Some(total), Some(free)) => {
-            Finding::new("memory", "ok", format!("{}, {} available", bytes(total << 10), bytes(free << 10)))
-        }
-        _ => Finding::new("memory", "absent", "unknown on this system".to_owned()),
+    if let (Some(total), Some(free)) = (kibibytes(&text, "MemTotal:"), kibibytes(&text, "MemAvailable:")) {
+        let detail = format!("{}, {} available", bytes(total << 10), bytes(free << 10));
+        return Finding::new("memory", "ok", detail);
     }
+    Finding::new("memory", "absent", "unknown on this system".to_owned())
+}
+
+fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
 }
 
 /// Checks that the store exists and is writable. Does not create one.
 fn store(session: &Session) -> Finding {
-    let wrong = |failure: Failure| {
-        let why = match failure {
-            Failure::Store(error) => error.to_string(),
-            Failure::Usage { message, .. } | Failure::Busy(message) | Failure::Other(message) => message,
-            Failure::Pipeline(..) => "invalid pipeline".to_owned(),
-        };
-        Finding::new("store", "wrong", why)
-    };
-    let shown = session.shown_store();
-    match session.has_store() {
-        Err(failure) => return wrong(failure),
+    let store = session.store();
+    let shown = store.location();
+    let writable = match store.exists() {
         Ok(false) => {
             return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` creates it"));
         }
-        Ok(true) => {}
-    }
-    match session.probe_store() {
-        Ok(()) => Finding::new("store", "ok", format!("{shown}, writable")),
-        Err(failure) => wrong(failure),
-    }
+        Ok(true) => store.probe(),
+        Err(failure) => Err(failure),
+    };
+    let failure = match writable {
+        Ok(()) => return Finding::new("store", "ok", format!("{shown}, writable")),
+        Err(failure) => failure,
+    };
+    let why = match failure {
+        // The help is about another command.
+        Failure::Usage { message, .. } => message,
+        Failure::Pipeline(..) => "invalid pipeline".to_owned(),
+        other => other.to_string(),
+    };
+    Finding::new("store", "wrong", why)
 }
 
 fn gpus(devices: &Result<Vec<Device>, String>) -> Vec<Finding> {

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use searchmill_engine::lineage::archive::Export;
-use searchmill_engine::{Failure, Session};
+use searchmill_engine::{ExportOptions, Failure, Session};
 use serde_json::json;
 
 use crate::args::ExportArgs;
@@ -13,7 +13,8 @@ use crate::display::{self, Terminal};
 use crate::exit::OK;
 
 pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) -> Result<u8, Failure> {
-    let export = session.export(args.what.as_deref(), args.run.as_deref(), args.shallow, args.memo)?;
+    let options = ExportOptions { run: args.run.clone(), shallow: args.shallow, memo: args.memo };
+    let export = session.store().export(args.what.as_deref(), &options)?;
     let census = export.census.clone();
     let path = session.directory().join(&args.file);
     write(&path, export)?;
@@ -44,8 +45,9 @@ pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) 
 
 /// Writes the file completely or not at all.
 fn write(path: &Path, export: Export) -> Result<(), Failure> {
-    let unwritable = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", path.display()));
-    let partial = partial(path);
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    // Beside the file, so that the rename stays on one file system; the process id, as two exports may run.
+    let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
     let written = File::create(&partial).and_then(|file| {
         let mut out = BufWriter::new(file);
         export.write(&mut out)?;
@@ -57,11 +59,6 @@ fn write(path: &Path, export: Export) -> Result<(), Failure> {
         if let Err(left) = std::fs::remove_file(&partial) {
             tracing::debug!("cannot remove {}: {left}", partial.display());
         }
-        unwritable(error)
+        Failure::Other(format!("cannot write {}: {error}", path.display()))
     })
-}
-
-fn partial(path: &Path) -> PathBuf {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    path.with_file_name(format!(".{name}.{}.partial", std::process::id()))
 }

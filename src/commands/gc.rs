@@ -17,8 +17,11 @@ pub(super) fn gc(terminal: &Terminal, session: &Session, args: &GcArgs) -> Resul
     let age = args.older_than.unwrap_or(DEFAULT_AGE);
     let policy =
         KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs, release: args.release };
-    let swept =
-        if args.yes { session.collect(&policy)? } else { Swept { garbage: session.garbage(&policy)?, freed: 0 } };
+    let swept = if args.yes {
+        session.store().collect(&policy)?
+    } else {
+        Swept { garbage: session.store().garbage(&policy)?, freed: 0 }
+    };
     if terminal.is_json() {
         print_json(terminal, &swept.garbage, args.yes, swept.freed);
     } else {
@@ -61,25 +64,28 @@ fn middle_rounds(garbage: &Garbage) -> Vec<Vec<String>> {
         let group = groups.entry(format!("{}/{base}", middle.pipeline)).or_default();
         *group = (group.0 + 1, group.1 + middle.bytes);
     }
-    let row = |(name, (count, bytes)): (String, (usize, u64))| {
-        vec![name, format!("×{count}"), "middle rounds: released".to_owned(), display::bytes(bytes)]
-    };
-    groups.into_iter().map(row).collect()
+    let mut rows = Vec::new();
+    for (name, (count, bytes)) in groups {
+        let what = "middle rounds: released".to_owned();
+        rows.push(vec![name, format!("×{count}"), what, display::bytes(bytes)]);
+    }
+    rows
 }
 
 fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now: f64) {
-    let age = |used: f64| format!("{} ago", display::duration((now - used).max(0.0)));
-    let mut rows: Vec<Vec<String>> = garbage
-        .results
-        .iter()
-        .map(|result| {
-            let name = if result.name.is_empty() { "–".to_owned() } else { result.name.clone() };
-            vec![name, result.key.0.short(), age(result.used), display::bytes(result.bytes)]
-        })
-        .collect();
-    let plain = |what: &str, key: String, bytes: u64| vec![what.to_owned(), key, String::new(), display::bytes(bytes)];
-    rows.extend(garbage.memos.iter().map(|(base, bytes)| plain("cached rows", base.short(), *bytes)));
-    rows.extend(garbage.runs.iter().map(|(run, bytes)| plain("run record", run.clone(), *bytes)));
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for result in &garbage.results {
+        let name = if result.name.is_empty() { "–".to_owned() } else { result.name.clone() };
+        // Another machine's clock may be ahead of this one.
+        let age = format!("{} ago", display::duration((now - result.used).max(0.0)));
+        rows.push(vec![name, result.key.0.short(), age, display::bytes(result.bytes)]);
+    }
+    for (base, bytes) in &garbage.memos {
+        rows.push(vec!["cached rows".to_owned(), base.short(), String::new(), display::bytes(*bytes)]);
+    }
+    for (run, bytes) in &garbage.runs {
+        rows.push(vec!["run record".to_owned(), run.clone(), String::new(), display::bytes(*bytes)]);
+    }
     rows.extend(middle_rounds(garbage));
     if !rows.is_empty() {
         terminal.table(&["what", "key", "last used", "size"], &rows);

@@ -14,13 +14,19 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 pub(super) fn import(terminal: &Terminal, session: &Session, args: &ImportArgs) -> Result<u8, Failure> {
     let path = session.directory().join(&args.file);
-    let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", args.file.display()));
-    let mut file = BufReader::new(File::open(&path).map_err(unreadable)?);
-    if !file.fill_buf().map_err(unreadable)?.starts_with(&MAGIC) {
+    let opened = File::open(&path).and_then(|file| {
+        let mut file = BufReader::new(file);
+        // Looked at, not taken: the import reads the file from its first byte.
+        let is_export = file.fill_buf()?.starts_with(&MAGIC);
+        Ok((file, is_export))
+    });
+    let (file, is_export) =
+        opened.map_err(|error| Failure::usage(format!("cannot read {}: {error}", args.file.display())))?;
+    if !is_export {
         let message = format!("{} is not an export of searchmill", args.file.display());
         return Err(Failure::usage(message).with_help("`searchmill export` writes one"));
     }
-    let imported = session.import(file)?;
+    let imported = session.store().import(file)?;
     if terminal.is_json() {
         terminal.json(&imported);
         return Ok(OK);

@@ -17,7 +17,7 @@ pub(super) fn index_tree(session: &Session, what: &str) -> Result<TreeInput, Fai
     if Path::new(what).components().count() > 1 {
         return Err(Failure::usage(format!("there is no folder {what}")));
     }
-    match session.input(what)? {
+    match session.store().input(what)? {
         InputArtifact::Tree(tree) if tree.kind == TreeKind::Index => Ok(tree),
         _ => {
             Err(Failure::usage(format!("`{what}` is not a search index"))

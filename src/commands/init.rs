@@ -107,8 +107,7 @@ fn plan(terminal: &Terminal, args: &InitArgs, directory: &Path) -> Result<Plan, 
 
 /// Returns a name of a pipeline: other signs become `-`.
 fn plain_name(name: &str) -> String {
-    let sign = |c: char| if c.is_alphanumeric() || "_-.".contains(c) { c } else { '-' };
-    let name: String = name.chars().map(sign).collect();
+    let name = name.replace(|c: char| !c.is_alphanumeric() && !"_-.".contains(c), "-");
     let name = name.trim_matches(['-', '.']);
     if name.is_empty() { "pipeline".to_owned() } else { name.to_owned() }
 }

@@ -13,10 +13,13 @@ pub(super) fn kinds(terminal: &Terminal, args: &KindsArgs) -> Result<u8, Failure
         list(terminal);
         return Ok(OK);
     };
-    let kind = RecordKind::from_name(name).ok_or_else(|| unknown(name))?;
+    let Some(kind) = RecordKind::from_name(name) else {
+        let help = suggest(name, &RecordKind::ALL.map(RecordKind::name), "kinds");
+        return Err(Failure::usage(format!("unknown kind of rows `{name}`")).with_help(help));
+    };
     let columns: Vec<Value> = kind.columns().iter().map(as_json).collect();
-    let told = json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns});
-    terminal.tell(&told, &display::kind_page(kind, terminal.page()));
+    let described = json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns});
+    terminal.tell(&described, &display::kind_page(kind, terminal.page()));
     Ok(OK)
 }
 
@@ -32,20 +35,12 @@ fn list(terminal: &Terminal) {
     terminal.note("`searchmill kinds NAME` prints the columns of one");
 }
 
-fn unknown(name: &str) -> Failure {
-    Failure::usage(format!("unknown kind of rows `{name}`")).with_help(suggest(
-        name,
-        &RecordKind::ALL.map(RecordKind::name),
-        "kinds",
-    ))
-}
-
 fn as_json(column: &Column) -> Value {
-    let mut told = json!({
+    let mut described = json!({
         "name": column.name, "type": column.kind, "required": column.required, "about": column.about,
     });
     if !column.fields.is_empty() {
-        told["fields"] = column.fields.iter().map(as_json).collect();
+        described["fields"] = column.fields.iter().map(as_json).collect();
     }
-    told
+    described
 }

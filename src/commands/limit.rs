@@ -14,21 +14,21 @@ pub(super) fn print_limit(terminal: &Terminal, plan: &Plan, limit: &RowLimit) {
             sources.push(name);
         }
     }
-    let told = format!("--limit {rows}: each of {} gives at most {rows} rows", sources.join(", "));
-    let one = sources.last().filter(|_| sources.len() > 1);
-    let one = one.map_or_else(String::new, |one| format!("; `--limit {one}={rows}` shortens that one alone"));
-    terminal.note(&format!("{told}{one}"));
+    let mut note = format!("--limit {rows}: each of {} gives at most {rows} rows", sources.join(", "));
+    if let [_, .., one] = sources[..] {
+        note.push_str(&format!("; `--limit {one}={rows}` shortens that one alone"));
+    }
+    terminal.note(&note);
 }
 
 /// Parses the values of `--limit`.
 pub(super) fn limit(given: &[String]) -> Result<RowLimit, Failure> {
     let mut limit = RowLimit::default();
     for text in given {
-        let added = limit.add(text);
-        added.map_err(|message| {
-            let failure = Failure::usage(format!("--limit {text}: {message}"));
-            failure.with_help("write `--limit 100` for every source, `--limit questions=5` for the node `questions`")
-        })?;
+        if let Err(message) = limit.add(text) {
+            let help = "write `--limit 100` for every source, `--limit questions=5` for the node `questions`";
+            return Err(Failure::usage(format!("--limit {text}: {message}")).with_help(help));
+        }
     }
     Ok(limit)
 }

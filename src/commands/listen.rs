@@ -18,14 +18,19 @@ pub(super) fn entrance_at(
     token: Option<&str>,
     by: &str,
 ) -> Result<(TcpListener, Door), Failure> {
-    let listener = TcpListener::bind(listen)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|error| Failure::usage(format!("cannot listen on {listen}: {error}")))?;
-    let token = token.map(str::trim).filter(|token| !token.is_empty()).map(str::to_owned);
-    let door = Door::new(listener.local_addr()?, token).ok_or_else(|| {
-        Failure::usage(format!("{listen} can be reached from other machines, and there is no token"))
-            .with_help(format!("set {by} (requests carry it as `Authorization: Bearer …`), or listen on 127.0.0.1"))
-    })?;
+    let bound = TcpListener::bind(listen).and_then(|listener| {
+        // Tokio takes no blocking socket.
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    let listener = bound.map_err(|error| Failure::usage(format!("cannot listen on {listen}: {error}")))?;
+    // An empty variable is one that is not set.
+    let token = token.map(str::trim).filter(|token| !token.is_empty());
+    let Some(door) = Door::new(listener.local_addr()?, token.map(str::to_owned)) else {
+        let failure = Failure::usage(format!("{listen} can be reached from other machines, and there is no token"));
+        let help = format!("set {by} (requests carry it as `Authorization: Bearer …`), or listen on 127.0.0.1");
+        return Err(failure.with_help(help));
+    };
     Ok((listener, door))
 }
 

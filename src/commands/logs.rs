@@ -10,7 +10,7 @@ use crate::display::{self, Terminal};
 use crate::exit::OK;
 
 pub(super) fn logs(terminal: &Terminal, session: &Session, args: &LogsArgs) -> Result<u8, Failure> {
-    for line in session.run_events(args.run.as_deref())?.lines() {
+    for line in session.runs().events(args.run.as_deref())?.lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_default();
         // Progress is for those who follow the run.
         if event["event"] == "node_progress" && !terminal.is_json() {

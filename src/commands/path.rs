@@ -10,7 +10,7 @@ use crate::exit::OK;
 
 pub(super) fn path(terminal: &Terminal, session: &Session, args: &PathArgs) -> Result<u8, Failure> {
     let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
-    let located = session.located(&args.what, run.as_deref())?;
+    let located = session.store().locate(&args.what, run.as_deref())?;
     let path = match &located.files[..] {
         _ if !args.single => located.folder.clone(),
         [file] => located.folder.join(file),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use searchmill_engine::operator::{Prices, Usage};
+use searchmill_engine::operator::Usage;
 use searchmill_engine::{Failure, Node, NodeIndex, NodeStatus, Plan, RunOptions, Session, Survey, Work};
 
 use super::limit::{limit, print_limit};
@@ -27,19 +27,26 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
 
 /// Prints the plan; returns whether there is work to do. Without `all`, the rounds of a node are one line.
 pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey, all: bool) -> bool {
-    let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.get(*place)?, status)));
-    let ended = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Ended { .. })).count();
-    let cached = survey.nodes.values().filter(|status| status.is_known()).count() - ended;
-    let held = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Held { .. })).count();
-    let to_run = survey.nodes.len() - cached - held - ended;
+    let (mut ended, mut cached, mut held, mut to_run) = (0, 0, 0, 0);
+    for status in survey.nodes.values() {
+        match status {
+            NodeStatus::Ended { .. } => ended += 1,
+            NodeStatus::Held { .. } => held += 1,
+            status if status.is_known() => cached += 1,
+            _ => to_run += 1,
+        }
+    }
     if terminal.is_json() {
-        for (place, node, status) in told() {
-            terminal.json(&as_json(session, node, status, survey.work.get(&place)));
+        for (index, status) in &survey.nodes {
+            if let Some(node) = plan.get(*index) {
+                terminal.json(&as_json(session, node, status, survey.work.get(index)));
+            }
         }
         return to_run > 0;
     }
-    let shown = told().filter(|(_, _, status)| !status.is_after_the_end());
-    let groups = folded(plan, shown.map(|(place, ..)| place), all);
+    // A loop may end many rounds early: their nodes would fill the screen.
+    let shown = survey.nodes.iter().filter(|(_, status)| !status.is_after_the_end());
+    let groups = folded(plan, shown.map(|(index, _)| *index), all);
     let rows: Vec<Vec<String>> = groups.iter().map(|group| row(plan, survey, group)).collect();
     terminal.plan_table(&["node", "operator", "status", "why"], &rows);
     print_loops(terminal, survey);
@@ -47,12 +54,18 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
     let nodes = survey.nodes.len() - ended;
     terminal.line(&format!("{nodes} nodes: {cached} cached, {to_run} to run or to decide{held}"));
     show_work(terminal, plan, survey, all);
-    let lacking = |group: &Group| {
-        let unknown = |place: &&NodeIndex| survey.nodes.get(place).is_some_and(|status| !status.is_known());
-        group.places.iter().filter(unknown).find_map(|place| session.unset_secrets(plan.get(*place)?))
-    };
-    for unset in groups.iter().filter_map(lacking) {
-        terminal.warn(&unset.to_string());
+    for group in &groups {
+        for index in &group.places {
+            // A cached node asks nobody: it needs no secret.
+            if let (Some(node), Some(status)) = (plan.get(*index), survey.nodes.get(index))
+                && !status.is_known()
+                && let Some(unset) = session.unset_secrets(node)
+            {
+                terminal.warn(&unset.to_string());
+                // All rounds of a node need the same secrets: one line says it.
+                break;
+            }
+        }
     }
     to_run > 0
 }
@@ -76,25 +89,35 @@ pub(super) fn print_loops(terminal: &Terminal, survey: &Survey) {
 /// Formats a node, or the rounds of one: how many are cached and how many run, and why the first one that is not cached
 /// runs.
 fn row(plan: &Plan, survey: &Survey, group: &Group) -> Vec<String> {
-    let told = group.places.iter().filter_map(|place| Some((plan.get(*place)?, survey.nodes.get(place)?)));
-    let told: Vec<(&Node, &NodeStatus)> = told.collect();
-    let operator = told.first().map(|(node, _)| node.entry.name.to_owned()).unwrap_or_default();
-    if let [(node, status)] = told[..] {
+    let mut rounds: Vec<(&Node, &NodeStatus)> = Vec::new();
+    for index in &group.places {
+        if let (Some(node), Some(status)) = (plan.get(*index), survey.nodes.get(index)) {
+            rounds.push((node, status));
+        }
+    }
+    let operator = rounds.first().map(|(node, _)| node.entry.name.to_owned()).unwrap_or_default();
+    if let [(node, status)] = rounds[..] {
         let (word, detail) = words(node.id(), status);
         return vec![group.name.clone(), operator, word.to_owned(), detail];
     }
-    let word = |(node, status): &(&Node, &NodeStatus)| match status {
-        NodeStatus::Run { .. } => "to run",
-        _ => words(node.id(), status).0,
+    let (mut status_words, mut why, mut released) = (Vec::new(), None, 0);
+    for (node, status) in rounds {
+        let (word, detail) = words(node.id(), status);
+        status_words.push(if matches!(status, NodeStatus::Run { .. }) { "to run" } else { word });
+        let is_open = !status.is_known() || matches!(status, NodeStatus::Ended { .. });
+        if is_open && why.is_none() {
+            why = Some(format!("{}: {detail}", node.id()));
+        }
+        if matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty()) {
+            released += 1;
+        }
+    }
+    let why = match why {
+        Some(why) => why,
+        None if released > 0 => format!("{released} of them released"),
+        None => String::new(),
     };
-    let counts = counted(told.iter().map(word));
-    let is_open = |status: &NodeStatus| !status.is_known() || matches!(status, NodeStatus::Ended { .. });
-    let first = told.iter().find(|(_, status)| is_open(status));
-    let why = first.map(|(node, status)| format!("{}: {}", node.id(), words(node.id(), status).1));
-    let is_released = |(_, status): &&(&Node, &NodeStatus)| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty());
-    let released = told.iter().filter(is_released).count();
-    let released = || if released > 0 { format!("{released} of them released") } else { String::new() };
-    vec![group.name.clone(), operator, counts, why.unwrap_or_else(released)]
+    vec![group.name.clone(), operator, counted(status_words.into_iter()), why]
 }
 
 /// Returns the work of the rounds of a node together; what is unknown of one is unknown of all.
@@ -102,10 +125,13 @@ fn together<'w>(works: impl Iterator<Item = &'w Work>) -> Option<Work> {
     works.cloned().reduce(|sum, work| Work {
         rows: sum.rows.zip(work.rows).map(|(one, other)| (one.0 + other.0, one.1 + other.1)),
         at_most: sum.at_most || work.at_most,
-        estimate: sum.estimate.zip(work.estimate).map(|(mut one, other)| {
-            one += other;
-            one
-        }),
+        estimate: match (sum.estimate, work.estimate) {
+            (Some(mut one), Some(other)) => {
+                one += other;
+                Some(one)
+            }
+            _ => None,
+        },
         basis: sum.basis.or(work.basis),
         prices: sum.prices.or(work.prices),
     })
@@ -124,9 +150,8 @@ fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey, all: bool) {
     }
     let mut rows: Vec<Vec<String>> = Vec::new();
     for group in folded(plan, survey.work.keys().copied(), all) {
-        let works = group.places.iter().filter_map(|place| survey.work.get(place));
-        if let Some(work) = together(works) {
-            rows.push(std::iter::once(group.name).chain(work_words(&work, has_services)).collect());
+        if let Some(work) = together(group.places.iter().filter_map(|index| survey.work.get(index))) {
+            rows.push([vec![group.name], work_words(&work, has_services)].concat());
         }
     }
     terminal.line("");
@@ -157,17 +182,16 @@ fn unknowns(plan: &Plan, survey: &Survey) -> Vec<String> {
             _ => {}
         }
     }
-    let joined = |names: &BTreeSet<&str>| listed(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
     let mut lines = Vec::new();
     if !waiting.is_empty() {
-        let (waiting, first) = (joined(&waiting), joined(&first));
+        let (waiting, first) = (listed(waiting), listed(first));
         let how = first.replace(',', "");
         lines.push(format!(
             "rows of {waiting} are unknown until {first} ran: `searchmill run FILE {how}` costs no call of theirs"
         ));
     }
     if !unmeasured.is_empty() {
-        let names = joined(&unmeasured);
+        let names = listed(unmeasured);
         lines.push(format!(
             "calls of {names} are unknown: none is recorded; a trial with `--limit 5` tells what a row costs"
         ));
@@ -176,36 +200,47 @@ fn unknowns(plan: &Plan, survey: &Survey) -> Vec<String> {
 }
 
 fn work_words(work: &Work, has_services: bool) -> Vec<String> {
-    let unknown = || "unknown".to_owned();
+    const UNKNOWN: &str = "unknown";
     let bounded = if work.at_most { "at most " } else { "" };
-    let (known, missing) = work.rows.map_or_else(
-        || (unknown(), unknown()),
-        |(known, missing)| (money::count(known), format!("{bounded}{}", money::count(missing))),
-    );
-    let about = |number: fn(&Usage) -> u64| {
-        work.estimate.as_ref().map_or_else(unknown, |usage| format!("{bounded}~{}", money::count(number(usage))))
+    let mut words = match work.rows {
+        Some((known, missing)) => vec![money::count(known), format!("{bounded}{}", money::count(missing))],
+        None => vec![UNKNOWN.to_owned(); 2],
     };
+    let [calls, services, tokens] = match &work.estimate {
+        Some(usage) => [usage.model_calls(), usage.service_calls, usage.tokens()]
+            .map(|number| format!("{bounded}~{}", money::count(number))),
+        None => [UNKNOWN; 3].map(str::to_owned),
+    };
+    words.push(calls);
+    if has_services {
+        words.push(services);
+    }
     let cost = match (&work.estimate, &work.prices) {
         (Some(usage), Some(prices)) => format!("{bounded}~{}", money::cost(usage.cost(), &prices.currency)),
         (_, None) => "no prices".to_owned(),
-        (None, Some(_)) => unknown(),
+        (None, Some(_)) => UNKNOWN.to_owned(),
     };
-    let mut words = vec![known, missing, about(Usage::model_calls)];
-    if has_services {
-        words.push(about(|usage| usage.service_calls));
-    }
-    words.extend([about(Usage::tokens), cost, basis(work).to_owned()]);
+    words.extend([tokens, cost, basis(work).to_owned()]);
     words
 }
 
 /// Formats `in all ~340 calls, ~1.2 M tokens, ~0.41 USD`, and whether parts are unknown.
 fn total(work: &BTreeMap<NodeIndex, Work>) -> String {
-    let mut sum = Usage::default();
-    work.values().filter_map(|work| work.estimate).for_each(|usage| sum += usage);
-    let currency = work.values().find_map(|work| work.prices.as_ref().map(|prices: &Prices| prices.currency.clone()));
-    let cost = currency.map_or_else(String::new, |currency| format!(", ~{}", money::cost(sum.cost(), &currency)));
-    let rest = if work.values().any(|work| work.estimate.is_none()) { ", and what is unknown" } else { "" };
-    let bounded = if work.values().any(|work| work.at_most) { "at most " } else { "" };
+    let (mut sum, mut rest, mut bounded) = (Usage::default(), "", "");
+    for work in work.values() {
+        match work.estimate {
+            Some(usage) => sum += usage,
+            None => rest = ", and what is unknown",
+        }
+        if work.at_most {
+            bounded = "at most ";
+        }
+    }
+    // All endpoints of a pipeline have the same currency.
+    let cost = match work.values().find_map(|work| work.prices.as_ref()) {
+        Some(prices) => format!(", ~{}", money::cost(sum.cost(), &prices.currency)),
+        None => String::new(),
+    };
     let services = match sum.service_calls {
         0 => String::new(),
         calls => format!(", ~{} of tools and functions", money::count(calls)),

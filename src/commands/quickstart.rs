@@ -61,22 +61,23 @@ impl Placed {
 /// Writes the pipeline and its schema, unless it is there.
 fn place(session: &Session) -> Result<Placed, Failure> {
     let file = session.directory().join(FILE);
-    let failed = |what: &str, path: &Path, error: std::io::Error| {
-        let failure = Failure::usage(format!("cannot {what} {}: {error}", path.display()));
-        failure.with_help("start in a folder in which you may write, or name one: `searchmill -C FOLDER quickstart`")
-    };
     match std::fs::read_to_string(&file) {
         Ok(text) if text == TEXT => Ok(Placed::Same),
         Ok(_) => Ok(Placed::Changed),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let folder = file.parent().unwrap_or(session.directory());
-            std::fs::create_dir_all(folder).map_err(|error| failed("create", folder, error))?;
+            std::fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
             write_new(&file, TEXT.as_bytes())?;
             write_schema(session, &file)?;
             Ok(Placed::New)
         }
-        Err(error) => Err(failed("read", &file, error)),
+        Err(error) => Err(failed("read", &file, &error)),
     }
+}
+
+fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    let failure = Failure::usage(format!("cannot {what} {}: {error}", path.display()));
+    failure.with_help("start in a folder in which you may write, or name one: `searchmill -C FOLDER quickstart`")
 }
 
 const ENDING: &str = "

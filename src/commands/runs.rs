@@ -9,10 +9,10 @@ use crate::exit::OK;
 
 pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> Result<u8, Failure> {
     note_if_missing(terminal, session)?;
-    let ids = session.run_ids()?;
+    let ids = session.runs().ids()?;
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
-        let PastRun { record: Some(record), imported, running } = session.past_run(id)? else {
+        let PastRun { record: Some(record), imported, running, .. } = session.runs().get(id)? else {
             terminal.warn(&format!("the record of run {id} is damaged: `searchmill audit {id}` shows where"));
             continue;
         };
@@ -27,8 +27,16 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             terminal.json(&line);
             continue;
         }
-        let nodes = session.run_nodes(id)?;
-        let count = |outcome| nodes.iter().filter(|node| node.outcome == outcome).count().to_string();
+        let nodes = session.runs().nodes(id)?;
+        let (mut cached, mut ran, mut failed) = (0, 0, 0);
+        for node in &nodes {
+            match node.outcome {
+                NodeOutcome::Cached => cached += 1,
+                NodeOutcome::Finished => ran += 1,
+                NodeOutcome::Failed | NodeOutcome::CheckFailed => failed += 1,
+                _ => {}
+            }
+        }
         let end = match record.exit {
             Some(code) => format!("exit {code}"),
             None if running => "running".to_owned(),
@@ -36,23 +44,14 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             None => "killed, or runs elsewhere".to_owned(),
         };
         let end = if imported { format!("{end}, imported") } else { end };
-        let seconds =
-            record.finished.map_or_else(String::new, |finished| format!("{:.1} s", finished - record.started));
-        rows.push(vec![
-            record.id,
-            record.pipeline,
-            end,
-            seconds,
-            count(NodeOutcome::Cached),
-            count(NodeOutcome::Finished),
-            nodes
-                .iter()
-                .filter(|node| matches!(node.outcome, NodeOutcome::Failed | NodeOutcome::CheckFailed))
-                .count()
-                .to_string(),
-        ]);
+        let seconds = match record.finished {
+            Some(finished) => format!("{:.1} s", finished - record.started),
+            None => String::new(),
+        };
+        let (cached, ran, failed) = (cached.to_string(), ran.to_string(), failed.to_string());
+        rows.push(vec![record.id, record.pipeline, end, seconds, cached, ran, failed]);
     }
-    if ids.is_empty() && session.has_store()? {
+    if ids.is_empty() && session.store().exists()? {
         terminal.note("there are no runs in the store");
     }
     if !terminal.is_json() && !rows.is_empty() {

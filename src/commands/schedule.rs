@@ -25,10 +25,13 @@ pub(super) fn schedule(terminal: &Terminal, session: &Session, args: ScheduleArg
 fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<u8, Failure> {
     let ScheduleArgs { files, set, params, listen, .. } = args;
     let overrides = Overrides { set, params_files: params };
-    let read = |file: &Path| scheduled(session, file, &overrides);
     let mut all: Vec<Scheduled> = Vec::new();
     for given in &files {
-        let found = if given.is_dir() { in_folder(given, &read)? } else { vec![read(given)?] };
+        let files = if given.is_dir() { in_folder(given)? } else { vec![given.clone()] };
+        let mut found = Vec::with_capacity(files.len());
+        for file in &files {
+            found.push(scheduled(session, file, &overrides)?);
+        }
         for new in found {
             if let Some(known) = all.iter().find(|known| known.name == new.name) {
                 let (one, other) = (known.file.display(), new.file.display());
@@ -38,9 +41,10 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
             all.push(new);
         }
     }
-    let (directory, schedules) = (session.directory().to_owned(), session.schedules()?);
+    let (directory, schedules) = (session.directory().to_owned(), session.store().schedules()?);
     let Overrides { set, params_files: params } = overrides.clone();
-    serve(Settings { directory, schedules, set, params, listen, read: Box::new(read) }, all, terminal)?;
+    let read = Box::new(|file: &Path| scheduled(session, file, &overrides));
+    serve(Settings { directory, schedules, set, params, listen, read }, all, terminal)?;
     Ok(OK)
 }
 
@@ -48,26 +52,33 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
 fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Scheduled, Failure> {
     let plan = session.check(file, overrides)?.plan;
     let name = plan.name.clone();
-    let schedule = plan.schedule.clone().ok_or_else(|| {
+    let Some(schedule) = plan.schedule.clone() else {
         let failure = Failure::usage(format!("{} has no `schedule:`", file.display()));
-        failure.with_help("write `schedule: {cron: \"0 3 * * *\", timezone: Europe/Berlin}`")
-    })?;
+        return Err(failure.with_help("write `schedule: {cron: \"0 3 * * *\", timezone: Europe/Berlin}`"));
+    };
     Ok(Scheduled { name, file: file.to_owned(), schedule })
 }
 
-/// Returns the pipelines in a folder that have a schedule.
-fn in_folder(folder: &Path, read: &impl Fn(&Path) -> Result<Scheduled, Failure>) -> Result<Vec<Scheduled>, Failure> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml"));
-    files.retain(|file| file.is_file() && std::fs::read_to_string(file).is_ok_and(|text| has_schedule(&text)));
+/// Returns the files in a folder that have a schedule.
+fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let file = entry.path();
+        let is_yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        // Read by line first: a file of another kind in the folder is no error.
+        if is_yaml && file.is_file() && has_schedule(&file) {
+            files.push(file);
+        }
+    }
     files.sort();
     if files.is_empty() {
         return Err(Failure::usage(format!("no pipeline in {} has a `schedule:`", folder.display())));
     }
-    files.iter().map(|file| read(file)).collect()
+    Ok(files)
 }
 
-fn has_schedule(text: &str) -> bool {
+fn has_schedule(file: &Path) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines().any(|line| line.starts_with("schedule:") || line.starts_with("\"schedule\":"))
 }
 
@@ -81,8 +92,11 @@ struct Known {
 impl Known {
     /// Its cadence: from the file, otherwise as the last daemon read it.
     fn cadence(&self) -> Option<Cadence> {
-        let written = self.scheduled.as_ref().map(|scheduled| scheduled.schedule.cadence.clone());
-        written.or_else(|| self.state.as_ref().and_then(|state| Cadence::recall(&state.cron, &state.timezone)))
+        if let Some(scheduled) = &self.scheduled {
+            return Some(scheduled.schedule.cadence.clone());
+        }
+        let state = self.state.as_ref()?;
+        Cadence::recall(&state.cron, &state.timezone)
     }
 }
 
@@ -114,7 +128,7 @@ fn unknown(given: &str, stored: &[String]) -> Failure {
 }
 
 fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     let mut rows = Vec::new();
     for name in schedules.names() {
         if terminal.is_json() {
@@ -127,17 +141,16 @@ fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
         let (served, switch) = (schedules.is_served(&name), schedules.switch(&name));
         let cadence = Cadence::recall(&state.cron, &state.timezone);
         let next = cadence.as_ref().and_then(|cadence| cadence.after(now()));
-        let local = |time| cadence.as_ref().map_or_else(String::new, |cadence| cadence.local(time));
-        let last = state.ended.last();
-        let last = last.map_or_else(String::new, |last| format!("{} {}", last.outcome.name(), local(last.ended)));
-        rows.push(vec![
-            name,
-            mood(&state, served, &switch),
-            next.map_or_else(String::new, local),
-            last,
-            state.cron,
-            state.file,
-        ]);
+        let next = match (&cadence, next) {
+            (Some(cadence), Some(next)) => cadence.local(next),
+            _ => String::new(),
+        };
+        let last = match (state.ended.last(), &cadence) {
+            (Some(last), Some(cadence)) => format!("{} {}", last.outcome.name(), cadence.local(last.ended)),
+            (Some(last), None) => format!("{} ", last.outcome.name()),
+            (None, _) => String::new(),
+        };
+        rows.push(vec![name, mood(&state, served, &switch), next, last, state.cron, state.file]);
     }
     if !terminal.is_json() {
         terminal.table(&["schedule", "now", "next tick", "last run", "cron", "file"], &rows);
@@ -163,7 +176,7 @@ fn mood(state: &State, served: bool, switch: &Switch) -> String {
 }
 
 fn next(terminal: &Terminal, session: &Session, args: &ScheduleNextArgs) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     let names = if args.names.is_empty() { schedules.names() } else { args.names.clone() };
     let mut rows = Vec::new();
     for known in known(session, &schedules, &names)? {
@@ -184,7 +197,7 @@ fn next(terminal: &Terminal, session: &Session, args: &ScheduleNextArgs) -> Resu
 }
 
 fn switch(terminal: &Terminal, session: &Session, names: &[String], paused: bool) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     for known in known(session, &schedules, names)? {
         let was = schedules.switch(&known.name);
         if was.paused != paused {
@@ -196,7 +209,7 @@ fn switch(terminal: &Terminal, session: &Session, names: &[String], paused: bool
 }
 
 fn trigger(terminal: &Terminal, session: &Session, names: &[String]) -> Result<u8, Failure> {
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     let known = known(session, &schedules, names)?;
     for known in &known {
         if !schedules.is_served(&known.name) {

@@ -60,7 +60,7 @@ fn folder(session: &Session, what: &str) -> Result<PathBuf, Failure> {
     if Path::new(what).components().count() > 1 {
         return Err(Failure::usage(format!("there is no folder or file {what}")));
     }
-    match session.input(what)? {
+    match session.store().input(what)? {
         InputArtifact::Tree(tree) => Ok(tree.path),
         InputArtifact::Rows(_) => Err(Failure::usage(format!("`{what}` is a table, not a model"))),
     }

@@ -29,25 +29,25 @@ pub(super) fn note_older(terminal: &Terminal, older: Option<&Older>) {
 /// Returns the run that is meant: that of `--run`, or the newest one of `--file`.
 pub(super) fn run_chosen(session: &Session, run: Option<&str>, file: Option<&Path>) -> Result<Option<String>, Failure> {
     match file {
-        Some(file) => session.newest_of(file).map(Some),
+        Some(file) => session.runs().newest_of(file).map(Some),
         None => Ok(run.map(str::to_owned)),
     }
 }
 
 pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> Result<u8, Failure> {
     let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
-    let shown = session.shown(&args.what, run.as_deref(), args.rejects)?;
+    let shown = session.store().find(&args.what, run.as_deref(), args.rejects)?;
     let node = shown.node.as_deref().unwrap_or(&args.what);
     if !terminal.is_json() && !args.what.starts_with(node) {
         terminal.note(&format!("`{}` is an output of `{node}`", args.what));
     }
     note_older(terminal, shown.older.as_ref());
-    if let InputArtifact::Tree(tree) = session.artifact(&shown.artifact)? {
+    if let InputArtifact::Tree(tree) = session.store().artifact(&shown.artifact)? {
         show_tree(terminal, &tree, args)?;
     } else {
         let conversations = args.format == Some(ShowFormat::Conversation);
         let scored = match (&shown.run, &shown.node) {
-            (Some(run), Some(node)) if conversations => session.scored(run, node)?,
+            (Some(run), Some(node)) if conversations => session.runs().scored(run, node)?,
             _ => None,
         };
         // Scores as conversations are the rollouts beside them.
@@ -55,7 +55,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> R
             Some((rollouts, scorer)) => (rollouts, Some(scorer)),
             None => (shown.artifact, scorer(terminal, session, &shown, args)?),
         };
-        let table = session.browse(&artifact, scorer.as_ref())?;
+        let table = session.store().browse(&artifact, scorer.as_ref())?;
         match &args.output {
             _ if args.columns.as_ref().is_some_and(Vec::is_empty) => {
                 list_columns(terminal, &table, scorer.as_ref());
@@ -65,6 +65,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> R
             None => show_rows(terminal, session, &table, args)?,
         }
     }
+    // A program that reads the rows would take the summary for one.
     let rows_alone = terminal.is_json()
         || args.format == Some(ShowFormat::Jsonl)
         || args.condition.is_some()
@@ -78,20 +79,17 @@ pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> R
 /// Returns the node whose scores stand beside the rows: the one asked for, or the only or first one that scored them.
 fn scorer(terminal: &Terminal, session: &Session, shown: &Shown, args: &ShowArgs) -> Result<Option<Scorer>, Failure> {
     let mut scorers = match &shown.run {
-        Some(run) => session.scorers(run, &shown.artifact)?,
+        Some(run) => session.runs().scorers(run, &shown.artifact)?,
         None => Vec::new(),
     };
     let names: Vec<String> = scorers.iter().map(|scorer| format!("`{}`", scorer.node)).collect();
     if let Some(asked) = &args.scores {
-        let found = scorers.into_iter().find(|scorer| scorer.node == *asked);
-        return found.map(Some).ok_or_else(|| {
-            let failure = Failure::usage(format!("`{asked}` has no scores of these rows"));
-            if names.is_empty() {
-                failure
-            } else {
-                failure.with_help(format!("they were scored by {}", names.join(", ")))
-            }
-        });
+        if let Some(scorer) = scorers.into_iter().find(|scorer| scorer.node == *asked) {
+            return Ok(Some(scorer));
+        }
+        let failure = Failure::usage(format!("`{asked}` has no scores of these rows"));
+        let help = format!("they were scored by {}", names.join(", "));
+        return Err(if names.is_empty() { failure } else { failure.with_help(help) });
     }
     let asks = args.condition.is_some() || args.columns.is_some() || !args.sort.is_empty();
     if scorers.len() > 1 && asks && !terminal.is_json() {
@@ -149,6 +147,7 @@ fn show_tree(terminal: &Terminal, tree: &TreeInput, args: &ShowArgs) -> Result<(
             }
         }
     }
+    // A folder has no order of its own.
     files.sort();
     if terminal.is_json() {
         for (name, bytes) in &files {

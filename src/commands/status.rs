@@ -1,6 +1,6 @@
 //! `status`: lists which nodes are up to date, and their outputs.
 
-use searchmill_engine::{Failure, Node, NodeIndex, NodeStatus, RunOptions, Session};
+use searchmill_engine::{Failure, Node, NodeStatus, RunOptions, Session};
 use serde_json::json;
 
 use super::pipeline;
@@ -15,9 +15,9 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &StatusArgs) 
     note_if_missing(terminal, session)?;
     let survey = session.survey(&checked, &RunOptions::default())?;
     let plan = &checked.plan;
-    let told = |place: NodeIndex| Some((plan.get(place)?, survey.nodes.get(&place)?));
     if terminal.is_json() {
-        for (node, status) in survey.nodes.keys().filter_map(|place| told(*place)) {
+        for (index, status) in &survey.nodes {
+            let Some(node) = plan.get(*index) else { continue };
             let result = match status {
                 NodeStatus::Cached { result, .. } => Some(result),
                 _ => None,
@@ -26,47 +26,54 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &StatusArgs) 
         }
         return Ok(OK);
     }
+    // A loop may end many rounds early: their nodes would fill the screen.
     let shown = survey.nodes.iter().filter(|(_, status)| !status.is_after_the_end());
-    let groups = folded(plan, shown.map(|(place, _)| *place), args.all);
-    let row =
-        |(name, places): (String, Vec<NodeIndex>)| row(name, &places.into_iter().filter_map(told).collect::<Vec<_>>());
-    let rows: Vec<_> = groups.into_iter().map(|group| row((group.name, group.places))).collect();
+    let mut rows = Vec::new();
+    for group in folded(plan, shown.map(|(index, _)| *index), args.all) {
+        let mut rounds = Vec::new();
+        for index in group.places {
+            if let (Some(node), Some(status)) = (plan.get(index), survey.nodes.get(&index)) {
+                rounds.push((node, status));
+            }
+        }
+        rows.push(row(group.name, &rounds));
+    }
     terminal.table(&["node", "operator", "status", "rows", "size", "rejects", "artifact"], &rows);
     super::plan::print_loops(terminal, &survey);
     Ok(OK)
 }
 
 /// Formats a node, or the rounds of one: how many of each status, and the rows, bytes and rejects of all.
-fn row(name: String, told: &[(&Node, &NodeStatus)]) -> Vec<String> {
-    let operator = told.first().map(|(node, _)| node.entry.name.to_owned()).unwrap_or_default();
-    let status = match told {
+fn row(name: String, rounds: &[(&Node, &NodeStatus)]) -> Vec<String> {
+    let operator = rounds.first().map(|(node, _)| node.entry.name.to_owned()).unwrap_or_default();
+    let status = match rounds {
         [(node, status)] => word(node, status).to_owned(),
-        _ => display::rounds::counted(told.iter().map(|(node, status)| word(node, status))),
+        _ => display::rounds::counted(rounds.iter().map(|(node, status)| word(node, status))),
     };
-    let results = told.iter().filter_map(|(_, status)| match status {
-        NodeStatus::Cached { result, .. } => Some(result),
-        _ => None,
-    });
-    let results: Vec<_> = results.collect();
-    let outputs: Vec<_> = results.iter().filter_map(|result| Some(result.outputs.first()?.1)).collect();
-    let shown = |text: String, is_known: bool| if is_known { text } else { String::new() };
-    let rows = outputs.iter().map(|output| output.rows).sum::<u64>().to_string();
-    let bytes = display::bytes(outputs.iter().map(|output| output.bytes).sum());
-    let rejects = results.iter().map(|result| result.rejects()).sum::<u64>().to_string();
+    let (mut rows, mut bytes, mut rejects) = (0, 0, 0);
+    let (mut outputs, mut has_result) = (Vec::new(), false);
+    for (_, status) in rounds {
+        let NodeStatus::Cached { result, .. } = status else { continue };
+        has_result = true;
+        rejects += result.rejects();
+        // The first output is the main one.
+        if let Some((_, output)) = result.outputs.first() {
+            rows += output.rows;
+            bytes += output.bytes;
+            outputs.push(output);
+        }
+    }
     let artifact = match outputs[..] {
-        [output] if told.len() == 1 => output.id.digest().short(),
+        [output] if rounds.len() == 1 => output.id.digest().short(),
         _ => String::new(),
     };
-    let (has_output, has_result) = (!outputs.is_empty(), !results.is_empty());
-    vec![
-        name,
-        operator,
-        status,
-        shown(rows, has_output),
-        shown(bytes, has_output),
-        shown(rejects, has_result),
-        artifact,
-    ]
+    // Nothing stored is an empty cell: 0 would be the size of an empty table.
+    let (rows, bytes) = match outputs[..] {
+        [] => (String::new(), String::new()),
+        _ => (rows.to_string(), display::bytes(bytes)),
+    };
+    let rejects = if has_result { rejects.to_string() } else { String::new() };
+    vec![name, operator, status, rows, bytes, rejects, artifact]
 }
 
 fn word(node: &Node, status: &NodeStatus) -> &'static str {

@@ -6,8 +6,8 @@ use crate::display::Terminal;
 
 /// Prints a note if there is no store, for commands that continue without one.
 pub(super) fn note_if_missing(terminal: &Terminal, session: &Session) -> Result<(), Failure> {
-    if !session.has_store()? {
-        terminal.note(&session.no_store());
+    if !session.store().exists()? {
+        terminal.note(&session.store().missing_message());
     }
     Ok(())
 }

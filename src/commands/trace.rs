@@ -15,7 +15,7 @@ pub(super) fn trace(terminal: &Terminal, session: &Session, args: &TraceArgs) ->
         (false, false) => None,
     };
     let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
-    let traced = session.trace(&args.what, run.as_deref(), direction)?;
+    let traced = session.lineage().trace(&args.what, run.as_deref(), direction)?;
     match (&args.row, traced.direction) {
         (Some(row), Direction::Up) => up_row(terminal, &traced, row, args.format)?,
         (Some(row), Direction::Down) => down_row(terminal, &traced, row)?,

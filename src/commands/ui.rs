@@ -24,13 +24,13 @@ pub(super) fn ui(terminal: &Terminal, session: Session, args: &UiArgs) -> Result
     let (listener, door) = entrance_at(args.listen, token.as_deref(), "--token-file FILE")?;
     let address = address(&listener)?;
     if terminal.is_json() {
-        terminal.json(&json!({"address": address, "store": session.shown_store()}));
+        terminal.json(&json!({"address": address, "store": session.store().location()}));
     } else {
         // The token stands behind `#`: browsers send that part to nobody.
         let opened = token.map_or_else(|| address.clone(), |token| format!("{address}/#token={token}"));
-        terminal.line(&format!("{} at {opened} (Ctrl-C ends it)", session.shown_store()));
-        if !session.has_store()? {
-            terminal.note(&session.no_store());
+        terminal.line(&format!("{} at {opened} (Ctrl-C ends it)", session.store().location()));
+        if !session.store().exists()? {
+            terminal.note(&session.store().missing_message());
         }
         if args.open || (terminal.is_watched() && is_desktop() && !args.no_open) {
             open(terminal, &opened);
@@ -59,9 +59,12 @@ fn token(path: &Path) -> Result<String, Failure> {
 
 /// Whether this machine has a desktop, and who works at it is not at the other end of a network.
 fn is_desktop() -> bool {
-    let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let has_screen = cfg!(target_os = "macos") || has("DISPLAY") || has("WAYLAND_DISPLAY");
-    has_screen && !has("SSH_CONNECTION") && !has("CI")
+    let has_screen = cfg!(target_os = "macos") || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
+    has_screen && !is_set("SSH_CONNECTION") && !is_set("CI")
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 /// Opens the page in the browser of this desktop.

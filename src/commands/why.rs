@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use searchmill_engine::{Failure, NodeStatus, Overrides, RowLimit, RunRecord, Session};
+use searchmill_engine::{Failure, NodeStatus, Overrides, RowLimit, RunRecord, Session, WhyOptions};
 use serde_json::json;
 
 use super::store::note_if_missing;
@@ -13,7 +13,8 @@ use crate::exit::OK;
 pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<u8, Failure> {
     let asked = asked(terminal, session, args)?;
     let pipeline = session.check(&asked.file, &asked.overrides)?;
-    let why = session.why(&pipeline, &args.node, args.against.as_deref(), &asked.limit)?;
+    let options = WhyOptions { against: args.against.clone(), limit: asked.limit };
+    let why = session.why(&pipeline, &args.node, &options)?;
     let (node, lines) = (why.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (word, detail) = crate::display::planned::words(node, &why.status);
     let is_of_loop = node != args.node;
@@ -34,7 +35,8 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
             format!("{}: {detail}, which decides of which round it is", args.node)
         }
         NodeStatus::Unknown { waits_for, reasons, .. } => {
-            let waits = format!("{node}: waits for {}", crate::display::planned::listed(waits_for));
+            let waits =
+                format!("{node}: waits for {}", crate::display::planned::listed(waits_for.iter().map(String::as_str)));
             let may_stay = "it runs only if they give other bytes than before";
             if reasons.is_empty() { format!("{waits}; {may_stay}") } else { waits }
         }
@@ -68,8 +70,9 @@ fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked
             limit: RowLimit::default(),
         });
     }
-    let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
-    let last = session.last_run()?.ok_or_else(missing)?;
+    let Some(last) = session.runs().last()? else {
+        return Err(Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file"));
+    };
     terminal.note(&format!("as in the last run: {}", written(&last)));
     let overrides = Overrides { set: [last.set, set].concat(), params_files: [last.params_files, params].concat() };
     Ok(Asked { file: PathBuf::from(last.file), overrides, limit: last.limit })

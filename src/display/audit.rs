@@ -51,17 +51,23 @@ impl Page<'_> {
     /// Formats `2 of 7 not checked: replay of chunks (its source changed), …`, if something was not checked.
     fn not_checked(&self) -> Option<String> {
         let missing = &self.report.unchecked;
+        if missing.is_empty() {
+            return None;
+        }
+        let mut line = format!("{} of {} not checked: ", missing.len(), self.report.asked());
         let named = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.what, one.why));
-        let named = named.collect::<Vec<_>>().join(", ");
-        let more = missing.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-        (!missing.is_empty())
-            .then(|| format!("{} of {} not checked: {named}{more}", missing.len(), self.report.asked()))
+        line.push_str(&named.collect::<Vec<_>>().join(", "));
+        if missing.len() > NAMED {
+            line.push_str(&format!(", and {} more", missing.len() - NAMED));
+        }
+        Some(line)
     }
 
     /// Formats the outcome in one or two lines.
     fn ending(&self) -> Vec<String> {
-        std::iter::once(self.verdict()).chain(self.not_checked()).collect()
+        let mut lines = vec![self.verdict()];
+        lines.extend(self.not_checked());
+        lines
     }
 
     fn style(&self) -> anstyle::Style {
@@ -73,10 +79,12 @@ impl Page<'_> {
     }
 
     fn nodes(&self) -> Vec<Vec<String>> {
-        let row = |node: &searchmill_engine::lineage::NodeCheck| {
-            vec![node.node.to_string(), node.check.to_owned(), node.outcome.to_owned(), node.detail.clone()]
-        };
-        self.report.nodes.iter().map(row).collect()
+        let mut rows = Vec::new();
+        for node in &self.report.nodes {
+            let (check, outcome) = (node.check.to_owned(), node.outcome.to_owned());
+            rows.push(vec![node.node.to_string(), check, outcome, node.detail.clone()]);
+        }
+        rows
     }
 
     pub(crate) fn text(&self) -> String {
@@ -135,11 +143,12 @@ impl Page<'_> {
     }
 
     fn findings(&self) -> Vec<Vec<String>> {
-        let row = |finding: &Finding| {
+        let mut rows = Vec::new();
+        for finding in &self.report.findings {
             let word = if finding.severity == Severity::Difference { "difference" } else { "note" };
-            vec![word.to_owned(), finding.check.to_owned(), place(finding), finding.message.clone()]
-        };
-        self.report.findings.iter().map(row).collect()
+            rows.push(vec![word.to_owned(), finding.check.to_owned(), place(finding), finding.message.clone()]);
+        }
+        rows
     }
 
     pub(crate) fn html(&self) -> String {
@@ -176,28 +185,28 @@ fn place(finding: &Finding) -> String {
 }
 
 fn markdown_table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let mut text = line(header.iter().map(|cell| (*cell).to_owned()).collect());
-    text.push_str(&line(header.iter().map(|_| "---".to_owned()).collect()));
-    let cell = |cell: &String| cell.replace('|', "\\|").replace(['\n', '\r'], " ");
+    let mut text = format!("| {} |\n| {} |\n", header.join(" | "), vec!["---"; header.len()].join(" | "));
     for row in rows {
-        text.push_str(&line(row.iter().map(cell).collect()));
+        // A `|` or a line break would begin another cell or row.
+        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace(['\n', '\r'], " ")).collect();
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     text.push('\n');
     text
 }
 
 fn html_table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let cells = |cells: Vec<String>, tag: &str| {
-        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
-        format!("<tr>{}</tr>\n", cells.collect::<String>())
-    };
-    let mut text = "<table>\n".to_owned();
-    text.push_str(&cells(header.iter().map(|cell| (*cell).to_owned()).collect(), "th"));
-    for row in rows {
-        text.push_str(&cells(row.clone(), "td"));
+    let mut text = "<table>\n<tr>".to_owned();
+    for cell in header {
+        text.push_str(&format!("<th>{}</th>", escape(cell)));
     }
-    text.push_str("</table>\n");
+    for row in rows {
+        text.push_str("</tr>\n<tr>");
+        for cell in row {
+            text.push_str(&format!("<td>{}</td>", escape(cell)));
+        }
+    }
+    text.push_str("</tr>\n</table>\n");
     text
 }
 

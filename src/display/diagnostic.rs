@@ -26,7 +26,11 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> Stri
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE * 2).render(&[group]);
     // Restores the columns of the original file lines.
-    without_user_info(&excerpts.iter().fold(text, Excerpt::mend_columns)) + "\n"
+    let mut text = text;
+    for excerpt in &excerpts {
+        excerpt.mend_columns(&mut text);
+    }
+    without_user_info(&text) + "\n"
 }
 
 /// Cleans user text for a message: replaces control characters, limits the length.
@@ -61,7 +65,10 @@ fn excerpts(diagnostic: &Diagnostic, sources: &SourceMap) -> Vec<Excerpt> {
         let file = label.span.file;
         let Some((path, _)) = sources.get(file) else { continue };
         let mark = mark(label, sources, position == 0);
-        match excerpts.iter_mut().find(|excerpt| excerpt.file == file && excerpt.is_near(mark.line)) {
+        let near = excerpts.iter_mut().find(|excerpt| {
+            excerpt.file == file && excerpt.marks.iter().any(|other| other.line.abs_diff(mark.line) <= NEAR)
+        });
+        match near {
             Some(excerpt) => excerpt.marks.push(mark),
             None => {
                 excerpts.push(Excerpt { file, path: path.display().to_string(), marks: vec![mark], lines: Vec::new() });
@@ -85,10 +92,6 @@ fn mark(label: &Label, sources: &SourceMap, primary: bool) -> Mark {
 }
 
 impl Excerpt {
-    fn is_near(&self, line: usize) -> bool {
-        self.marks.iter().any(|mark| mark.line.abs_diff(line) <= NEAR)
-    }
-
     fn first_line(&self) -> usize {
         self.marks.iter().map(|mark| mark.line).min().unwrap_or(1)
     }
@@ -100,7 +103,10 @@ impl Excerpt {
             let mut text = sources.text(span).trim_end_matches('\r').to_owned();
             let mut marks: Vec<_> = self.marks.iter_mut().filter(|mark| mark.line == line).collect();
             if masked {
-                marks.iter().filter(|mark| mark.primary).for_each(|mark| mask(&mut text, &mark.range));
+                // The first label is the secret; the others explain.
+                for mark in marks.iter().filter(|mark| mark.primary) {
+                    mask(&mut text, &mark.range);
+                }
             }
             crop(&mut text, &mut marks);
             self.lines.push(text);
@@ -113,13 +119,15 @@ impl Excerpt {
     }
 
     /// Corrects the columns: the renderer counts them in the lines it gets, which may be cropped.
-    fn mend_columns(text: String, excerpt: &Self) -> String {
-        excerpt.marks.iter().fold(text, |text, mark| {
-            let line = &excerpt.lines[mark.line - excerpt.first_line()];
+    fn mend_columns(&self, text: &mut String) {
+        for mark in &self.marks {
+            let line = &self.lines[mark.line - self.first_line()];
             let shown = line[..mark.range.start].chars().count() + 1;
-            let place = |column: usize| format!("{}:{}:{column}", excerpt.path, mark.line);
-            if shown == mark.column { text } else { text.replacen(&place(shown), &place(mark.column), 1) }
-        })
+            if shown != mark.column {
+                let place = format!("{}:{}", self.path, mark.line);
+                *text = text.replacen(&format!("{place}:{shown}"), &format!("{place}:{}", mark.column), 1);
+            }
+        }
     }
 
     fn annotation(&self, mark: &Mark) -> Annotation<'_> {
@@ -142,21 +150,23 @@ fn mask(text: &mut String, range: &Range<usize>) {
 fn crop(text: &mut String, marks: &mut [&mut Mark]) {
     let Some((end, _)) = text.char_indices().nth(LINE) else { return };
     let first = marks.iter().map(|mark| mark.range.start).min().unwrap_or(0);
-    let start = if first < end / 2 { 0 } else { back(text, first, BEFORE) };
+    let start = if first < end / 2 {
+        0
+    } else {
+        // Some characters before the mark.
+        text[..first].char_indices().rev().nth(BEFORE.saturating_sub(1)).map_or(0, |(at, _)| at)
+    };
     let rest = &text[start..];
     let length = rest.char_indices().nth(LINE).map_or(rest.len(), |(at, _)| at);
     let (left, right) = (if start > 0 { "…" } else { "" }, if length < rest.len() { "…" } else { "" });
     let cropped = format!("{left}{}{right}", &rest[..length]);
-    let place = |at: usize| left.len() + at.saturating_sub(start).min(length);
     for mark in marks {
-        mark.range = place(mark.range.start)..place(mark.range.end);
+        for end in [&mut mark.range.start, &mut mark.range.end] {
+            // A mark outside of what is left is at its edge.
+            *end = left.len() + end.saturating_sub(start).min(length);
+        }
     }
     *text = cropped;
-}
-
-/// Returns the byte position some characters before another one.
-fn back(text: &str, at: usize, characters: usize) -> usize {
-    text[..at].char_indices().rev().nth(characters.saturating_sub(1)).map_or(0, |(at, _)| at)
 }
 
 #[cfg(test)]

@@ -11,14 +11,17 @@ pub(crate) struct Drawing {
 
 impl Drawing {
     pub(crate) fn mermaid(&self) -> String {
-        let label = |text: &str| text.replace('"', "'").replace('<', "&lt;");
         let mut text = "flowchart TD\n".to_owned();
         for (place, (name, about)) in self.nodes.iter().enumerate() {
-            text.push_str(&format!("  n{place}[\"{}<br/><small>{}</small>\"]\n", label(name), label(about)));
+            text.push_str(&format!(
+                "  n{place}[\"{}<br/><small>{}</small>\"]\n",
+                mermaid_label(name),
+                mermaid_label(about)
+            ));
         }
         let quote = self.quote;
         for (from, to, name) in &self.edges {
-            let name = if name.is_empty() { String::new() } else { format!("|{quote}{}{quote}|", label(name)) };
+            let name = if name.is_empty() { String::new() } else { format!("|{quote}{}{quote}|", mermaid_label(name)) };
             text.push_str(&format!("  n{from} -->{name} n{to}\n"));
         }
         text
@@ -26,14 +29,21 @@ impl Drawing {
 
     pub(crate) fn dot(&self) -> String {
         let mut text = format!("digraph {} {{\n  node [shape=box, fontname=\"sans-serif\"];\n", self.title);
-        let plain = |text: &str| text.replace('\\', "\\\\").replace('"', "'");
         for (place, (name, about)) in self.nodes.iter().enumerate() {
-            text.push_str(&format!("  n{place} [label=\"{}\\n{}\"];\n", plain(name), plain(about)));
+            text.push_str(&format!("  n{place} [label=\"{}\\n{}\"];\n", dot_label(name), dot_label(about)));
         }
         for (from, to, name) in &self.edges {
-            text.push_str(&format!("  n{from} -> n{to} [label=\"{}\"];\n", plain(name)));
+            text.push_str(&format!("  n{from} -> n{to} [label=\"{}\"];\n", dot_label(name)));
         }
         text.push_str("}\n");
         text
     }
+}
+
+fn mermaid_label(text: &str) -> String {
+    text.replace('"', "'").replace('<', "&lt;")
+}
+
+fn dot_label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "'")
 }

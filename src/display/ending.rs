@@ -20,13 +20,15 @@ const REASON: usize = 240;
 /// Formats reasons with the number of rows of each: `31 × refused: …; 6 × timeout: …`. The number of a single reason
 /// for all `rows` is left out.
 pub(super) fn reasons(reasons: &[RejectReason], rows: u64) -> String {
-    let one = |reason: &RejectReason| {
+    let mut shown = Vec::with_capacity(reasons.len());
+    for reason in reasons {
+        // Answers of servers have line breaks and indents: all reasons are one line.
         let text = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         let cut = text.char_indices().nth(REASON).map_or(text.len(), |(end, _)| end);
         let count = if reason.rows == rows { String::new() } else { format!("{} × ", reason.rows) };
-        format!("{count}{}{}", &text[..cut], if cut < text.len() { "…" } else { "" })
-    };
-    reasons.iter().map(one).collect::<Vec<_>>().join("; ")
+        shown.push(format!("{count}{}{}", &text[..cut], if cut < text.len() { "…" } else { "" }));
+    }
+    shown.join("; ")
 }
 
 /// Returns the calls of models that were answered, and those of other services.
@@ -134,15 +136,12 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     if summary.held_back > 0 {
         parts.push(format!("{WARN}{} held back{WARN:#}", summary.held_back));
     }
-    let checks = |count: usize, word: &str| {
-        let (checks, verb) = if count == 1 { ("check", word.to_owned() + "s") } else { ("checks", word.to_owned()) };
-        format!("{WARN}{count} {checks} {verb}{WARN:#}")
-    };
-    if summary.checks_held > 0 {
-        parts.push(checks(summary.checks_held, "hold"));
-    }
-    if summary.checks_warned > 0 {
-        parts.push(checks(summary.checks_warned, "warn"));
+    for (count, verb) in [(summary.checks_held, "hold"), (summary.checks_warned, "warn")] {
+        match count {
+            0 => {}
+            1 => parts.push(format!("{WARN}1 check {verb}s{WARN:#}")),
+            count => parts.push(format!("{WARN}{count} checks {verb}{WARN:#}")),
+        }
     }
     if summary.ended > 0 {
         parts.push(format!("{} ended", summary.ended));

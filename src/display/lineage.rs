@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::lineage::{
-    Ancestor, Ancestry, Changed, ColumnChange, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink,
-    Place, RunDiff, TableChange,
+    Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink, Place, RunDiff,
+    TableChange,
 };
 use searchmill_engine::{ArtifactId, NodeKey};
 use searchmill_schemas::Metric;
@@ -61,16 +61,18 @@ fn flatten(value: &Value, path: &str, found: &mut Vec<String>) {
 
 /// Describes how a result was computed.
 fn made(step: &GraphStep) -> Vec<String> {
-    let seed = step.seed.map_or_else(String::new, |seed| format!(" · seed {seed}"));
-    let damaged = if step.damaged { format!("  {ERROR}its record was changed{ERROR:#}") } else { String::new() };
-    let collected = step.collected.as_ref().map_or_else(String::new, |how| format!("  {STRONG}{how}{STRONG:#}"));
-    let mut lines = vec![format!(
-        "{} v{}{seed}  {DIM}key {} · run {}{DIM:#}{damaged}{collected}",
-        step.operator,
-        step.version,
-        step.key.0.short(),
-        step.run
-    )];
+    let mut first = format!("{} v{}", step.operator, step.version);
+    if let Some(seed) = step.seed {
+        first.push_str(&format!(" · seed {seed}"));
+    }
+    first.push_str(&format!("  {DIM}key {} · run {}{DIM:#}", step.key.0.short(), step.run));
+    if step.damaged {
+        first.push_str(&format!("  {ERROR}its record was changed{ERROR:#}"));
+    }
+    if let Some(how) = &step.collected {
+        first.push_str(&format!("  {STRONG}{how}{STRONG:#}"));
+    }
+    let mut lines = vec![first];
     lines.extend(params(&step.params).iter().map(|line| format!("{DIM}{line}{DIM:#}")));
     for source in &step.sources {
         let content = if source.is_file() { &source.content[..10] } else { source.content.as_str() };
@@ -139,28 +141,29 @@ fn branch<'a>(
         }
         let sources = step.sources.len();
         let lines = made(step);
-        let (told, rest) = lines.split_at(lines.len() - sources);
-        told.iter().take(1 + LINES).chain(rest).for_each(|line| text.push_str(&format!("{indent}{line}\n")));
-        for (place, input) in step.inputs.iter().enumerate().rev() {
-            let last = place + 1 == step.inputs.len();
+        let (about, rest) = lines.split_at(lines.len() - sources);
+        for line in about.iter().take(1 + LINES).chain(rest) {
+            text.push_str(&format!("{indent}{line}\n"));
+        }
+        // Backwards: the last pushed is printed next.
+        for (index, input) in step.inputs.iter().enumerate().rev() {
+            let last = index + 1 == step.inputs.len();
             // A step with one input is not indented, so that long chains stay in place.
             let (branch, below) = match (step.inputs.len(), last) {
                 (1, _) => ("←", indent.clone()),
                 (_, true) => ("└─", format!("{indent}   ")),
                 (_, false) => ("├─", format!("{indent}│  ")),
             };
-            let maker = input.made_by.and_then(|key| steps.get(&key));
-            match maker {
-                Some(maker) => pending.push(Pending::Step(maker, below)),
-                None => pending.push(Pending::Line(format!("{below}{ERROR}no record of its origin{ERROR:#}\n"))),
+            let (mut name, mut released) = (short(&input.artifact), "");
+            if let Some(maker) = input.made_by.and_then(|key| steps.get(&key)) {
+                name = format!("{}.{}", maker.node, input.made_at.as_deref().unwrap_or_default());
+                if maker.outputs.iter().any(|output| output.artifact == input.artifact && output.released) {
+                    released = "  released";
+                }
+                pending.push(Pending::Step(maker, below));
+            } else {
+                pending.push(Pending::Line(format!("{below}{ERROR}no record of its origin{ERROR:#}\n")));
             }
-            let name = maker.map_or_else(
-                || short(&input.artifact),
-                |maker| format!("{}.{}", maker.node, input.made_at.as_deref().unwrap_or_default()),
-            );
-            let is_it =
-                |output: &searchmill_engine::lineage::GraphOutput| output.artifact == input.artifact && output.released;
-            let released = if maker.is_some_and(|maker| maker.outputs.iter().any(is_it)) { "  released" } else { "" };
             let (port, kind, artifact) = (&input.port, &input.artifact_type, short(&input.artifact));
             let line = format!(
                 "{indent}{branch} {STRONG}{name}{STRONG:#}  {kind} as `{port}`  {DIM}{artifact}{DIM:#}{released}\n"
@@ -172,24 +175,23 @@ fn branch<'a>(
 
 /// Formats results as a table, each after its inputs.
 pub(crate) fn table(graph: &Graph) -> (Vec<&'static str>, Vec<Vec<String>>) {
-    let row = |step: &GraphStep| {
-        let inputs: Vec<String> = step.inputs.iter().map(|input| short(&input.artifact)).collect();
-        let row = move |output: &searchmill_engine::lineage::GraphOutput| {
-            vec![
+    let mut rows = Vec::new();
+    for step in &graph.steps {
+        let inputs = step.inputs.iter().map(|input| short(&input.artifact)).collect::<Vec<_>>().join(" ");
+        // Every external node has rejects; empty ones are no news.
+        for output in step.outputs.iter().filter(|output| output.port != "rejects" || output.rows > 0) {
+            rows.push(vec![
                 format!("{}.{}", step.node, output.port),
                 format!("{} v{}", step.operator, step.version),
                 output.artifact_type.clone(),
                 output.rows.to_string(),
                 short(&output.artifact),
-                inputs.join(" "),
+                inputs.clone(),
                 step.run.clone(),
-            ]
-        };
-        let told = step.outputs.iter().filter(|output| output.port != "rejects" || output.rows > 0);
-        told.map(row).collect::<Vec<_>>()
-    };
-    let header = vec!["output", "operator", "type", "rows", "artifact", "made of", "run"];
-    (header, graph.steps.iter().flat_map(row).collect())
+            ]);
+        }
+    }
+    (vec!["output", "operator", "type", "rows", "artifact", "made of", "run"], rows)
 }
 
 /// Draws results.
@@ -217,20 +219,18 @@ pub(crate) fn drawing(graph: &Graph) -> Drawing {
 
 /// Draws rows.
 pub(crate) fn row_drawing(found: &Ancestry) -> Drawing {
-    let node = |row: &Ancestor| {
+    let (mut nodes, mut edges) = (Vec::new(), Vec::new());
+    for (number, row) in found.rows.iter().enumerate() {
         let tables: Vec<String> = row.places.iter().map(table_name).collect();
-        (format!("{} {}", row.kind, row.id), tables.join(" ← "))
-    };
-    let edge = |(to, row): (usize, &Ancestor)| {
-        let edges = row.parents.iter().filter_map(|parent| Some((parent.row?, to, parent.column.clone())));
-        edges.collect::<Vec<_>>()
-    };
-    Drawing {
-        title: "lineage",
-        quote: "\"",
-        nodes: found.rows.iter().map(node).collect(),
-        edges: found.rows.iter().enumerate().flat_map(edge).collect(),
+        nodes.push((format!("{} {}", row.kind, row.id), tables.join(" ← ")));
+        for parent in &row.parents {
+            // A parent that was not found has no row to draw.
+            if let Some(parent_row) = parent.row {
+                edges.push((parent_row, number, parent.column.clone()));
+            }
+        }
     }
+    Drawing { title: "lineage", quote: "\"", nodes, edges }
 }
 
 fn table_name(place: &Place) -> String {
@@ -254,9 +254,11 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
                 format!("{indent}{}", if last { "   " } else { "│  " }),
             ),
         };
-        let column = link.map_or_else(String::new, |link| format!("{DIM}{}{}{DIM:#} ", link.column, at(link)));
-        if let Some(missing) = link.and_then(|link| link.missing.as_deref()) {
-            let id = link.map_or("", |link| link.id.as_str());
+        let column = match link {
+            Some(link) => format!("{DIM}{}{}{DIM:#} ", link.column, at(link)),
+            None => String::new(),
+        };
+        if let Some(ParentLink { id, missing: Some(missing), .. }) = link {
             text.push_str(&format!("{mark}{column}{id}  {ERROR}not found: {missing}{ERROR:#}\n"));
             continue;
         }
@@ -281,21 +283,24 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
 
 /// Formats positions in lists: ` [3.0, 5.1]`.
 fn at(link: &ParentLink) -> String {
-    let place = |at: &Vec<usize>| at.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
-    let places: Vec<String> = link.at.iter().map(place).collect();
-    if places.is_empty() { String::new() } else { format!(" [{}]", places.join(", ")) }
+    let mut positions = Vec::new();
+    for at in &link.at {
+        positions.push(at.iter().map(ToString::to_string).collect::<Vec<_>>().join("."));
+    }
+    if positions.is_empty() { String::new() } else { format!(" [{}]", positions.join(", ")) }
 }
 
 /// Formats the tables of a row, and how the first of them was computed.
 fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut BTreeSet<NodeKey>) -> Vec<String> {
-    let place = |place: &Place| {
+    let mut tables = Vec::new();
+    for place in &row.places {
         let changed = match place.changed.as_slice() {
             [] => String::new(),
             columns => format!(", changed {}", columns.join(", ")),
         };
-        format!("{} {DIM}(row {}{changed}){DIM:#}", table_name(place), place.row)
-    };
-    let mut lines = vec![format!("in {}", row.places.iter().map(place).collect::<Vec<_>>().join(" ← "))];
+        tables.push(format!("{} {DIM}(row {}{changed}){DIM:#}", table_name(place), place.row));
+    }
+    let mut lines = vec![format!("in {}", tables.join(" ← "))];
     for place in &row.places {
         let Some(step) = place.key.and_then(|key| steps.get(&key)) else { continue };
         if !makers.insert(step.key) {
@@ -305,17 +310,15 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
         let mut how = made(step).into_iter();
         lines.extend(how.next().map(|first| format!("{}: {first}", step.node)));
         lines.extend(how.map(|line| format!("  {line}")));
+        // Inputs with rows are further up in the tree; a model or an index is not.
         for input in step.inputs.iter().filter(|input| !input.artifact_type.ends_with(" rows")) {
-            let maker = input.made_by.and_then(|key| steps.get(&key));
-            let about = maker.map_or_else(String::new, |maker| {
-                format!(
-                    " ← {} ({} v{} {})",
-                    maker.node,
-                    maker.operator,
-                    maker.version,
-                    params(&maker.params).join(" · ")
-                )
-            });
+            let about = match input.made_by.and_then(|key| steps.get(&key)) {
+                Some(maker) => {
+                    let params = params(&maker.params).join(" · ");
+                    format!(" ← {} ({} v{} {params})", maker.node, maker.operator, maker.version)
+                }
+                None => String::new(),
+            };
             lines.push(format!("  {} {} {}{about}", input.port, input.artifact_type, short(&input.artifact)));
         }
     }
@@ -327,18 +330,21 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
 
 /// Formats the tables with rows derived from one row.
 pub(crate) fn descendants(found: &[Descendants]) -> (Vec<&'static str>, Vec<Vec<String>>) {
-    let row = |table: &Descendants| {
-        let more = if table.ids.len() > IDS { format!(" and {} more", table.ids.len() - IDS) } else { String::new() };
-        let ids = table.ids.iter().take(IDS).cloned().collect::<Vec<_>>().join(", ");
-        vec![
+    let mut rows = Vec::new();
+    for table in found {
+        let mut ids = table.ids.iter().take(IDS).cloned().collect::<Vec<_>>().join(", ");
+        if table.ids.len() > IDS {
+            ids.push_str(&format!(" and {} more", table.ids.len() - IDS));
+        }
+        rows.push(vec![
             format!("{}.{}", table.node, table.port),
             table.kind.clone(),
             format!("{} of {}", table.ids.len(), table.of),
             short(&table.artifact),
-            format!("{ids}{more}"),
-        ]
-    };
-    (vec!["output", "kind", "rows", "artifact", "ids"], found.iter().map(row).collect())
+            ids,
+        ]);
+    }
+    (vec!["output", "kind", "rows", "artifact", "ids"], rows)
 }
 
 fn value(value: &Value) -> String {
@@ -413,12 +419,16 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         }
     }
     for node in found.nodes.iter().filter(|node| !node.metrics.is_empty()) {
-        let overall = node.metrics.iter().filter(|change| change.id.starts_with("all/")).count();
-        let shown = node.metrics.iter().filter(|change| overall == 0 || change.id.starts_with("all/"));
-        let rows: Vec<Vec<String>> = shown.map(metric_row).collect();
-        let header = [format!("metric of {}", title(node)), "first".into(), "second".into(), "change".into()];
-        let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        text.push_str(&format!("\n{}\n", text_table(&header, &rows, None)));
+        // Metrics of groups would bury those of all questions.
+        let has_overall = node.metrics.iter().any(|change| change.id.starts_with("all/"));
+        let mut rows = Vec::new();
+        for change in &node.metrics {
+            if !has_overall || change.id.starts_with("all/") {
+                rows.push(metric_row(change));
+            }
+        }
+        let first = format!("metric of {}", title(node));
+        text.push_str(&format!("\n{}\n", text_table(&[&first, "first", "second", "change"], &rows, None)));
         if rows.len() < node.metrics.len() {
             let more = node.metrics.len() - rows.len();
             text.push_str(&format!("{DIM}and {more} of single groups: --json{DIM:#}\n"));
@@ -447,31 +457,35 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
 /// Changes of a column that are shown.
 const CHANGES: usize = 3;
 
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.4}") }
+}
+
 /// Formats the numbers of a table that differ.
 fn table_change(node: &str, table: &TableChange) -> String {
-    let number = |value: f64| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.4}") };
-    let largest = |change: &ColumnChange| {
+    let mut rows = Vec::new();
+    for change in &table.columns {
+        let [from, to] = change.means;
+        let mut difference = format!("{:+.4}", to - from);
+        if let Some(margin) = change.margin {
+            difference.push_str(&format!(" ± {margin:.4}"));
+        }
         let mut values: Vec<_> = change.largest.iter().collect();
         values.sort_by(|a, b| (b.to - b.from).abs().total_cmp(&(a.to - a.from).abs()));
-        let shown = values.into_iter().take(CHANGES);
-        let shown = shown.map(|one| format!("{}: {} → {}", cut(&one.id, VALUE), number(one.from), number(one.to)));
-        shown.collect::<Vec<_>>().join(", ")
-    };
-    let row = |change: &ColumnChange| {
-        let [from, to] = change.means.map(|mean| format!("{mean:.4}"));
-        let difference = format!("{:+.4}", change.means[1] - change.means[0]);
-        let margin = change.margin.map_or_else(String::new, |margin| format!(" ± {margin:.4}"));
-        vec![
+        let mut largest = Vec::new();
+        for one in values.into_iter().take(CHANGES) {
+            largest.push(format!("{}: {} → {}", cut(&one.id, VALUE), number(one.from), number(one.to)));
+        }
+        rows.push(vec![
             change.column.clone(),
-            from,
-            to,
-            difference + &margin,
+            format!("{from:.4}"),
+            format!("{to:.4}"),
+            difference,
             change.up.to_string(),
             change.down.to_string(),
-            largest(change),
-        ]
-    };
-    let rows: Vec<Vec<String>> = table.columns.iter().map(row).collect();
+            largest.join(", "),
+        ]);
+    }
     let [one, other] = table.only_in;
     let counts = format!("{} in both, {one} only in the first, {other} only in the second", table.both);
     let mut text = format!("\n{STRONG}{node}.{} by {}{STRONG:#}: {counts}\n", table.port, table.by);
@@ -487,7 +501,9 @@ fn causes(node: &NodeChange) -> Vec<String> {
     lines.extend(node.outcome.iter().map(change));
     lines.extend(node.reasons.iter().map(ToString::to_string));
     let unexplained = node.reasons.is_empty() && !node.outputs.is_empty();
-    lines.extend(unexplained.then(|| format!("different content under the same key: {}", node.outputs.join(", "))));
+    if unexplained {
+        lines.push(format!("different content under the same key: {}", node.outputs.join(", ")));
+    }
     lines
 }
 

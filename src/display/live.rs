@@ -92,6 +92,7 @@ impl Advance {
     /// Formats `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
     fn words(&self, elapsed: Duration, currency: &str) -> String {
         let Self { done, total, unit, cached, calls, service_calls, tokens, cost } = self;
+        // Cached rows come at once: they say nothing of the rate.
         let rate = done.saturating_sub(*cached) as f64 / elapsed.as_secs_f64().max(1e-9);
         let mut words = if *total > 0 { format!("{done}/{total} {unit}") } else { format!("{done} {unit}") };
         words.push_str(&if rate < 10.0 { format!(" · {rate:.1}/s") } else { format!(" · {rate:.0}/s") });
@@ -128,28 +129,29 @@ impl Running {
         self.told = now;
         let elapsed = now.saturating_duration_since(self.start);
         let since = format!("for {}", duration(elapsed.as_secs_f64()));
-        Some(
-            self.progress
-                .as_ref()
-                .map_or(since.clone(), |progress| format!("{} · {since}", progress.words(elapsed, currency))),
-        )
+        Some(match &self.progress {
+            Some(progress) => format!("{} · {since}", progress.words(elapsed, currency)),
+            None => since,
+        })
     }
 }
 
 /// Prints lines for long-running nodes from a separate thread, since a node may report nothing for minutes. The
 /// thread ends with the run.
 fn print_long_nodes(live: Weak<Live>) {
-    let watch = move || {
+    let thread = std::thread::Builder::new().name("progress".to_owned());
+    let started = thread.spawn(move || {
         loop {
             std::thread::sleep(Duration::from_secs(1));
+            // Held for one round only: the thread must not keep the run's display alive.
             let Some(live) = live.upgrade() else { return };
             let lines = live.state().long_nodes(Instant::now());
             for line in lines {
                 live.print(&line);
             }
         }
-    };
-    if let Err(error) = std::thread::Builder::new().name("progress".to_owned()).spawn(watch) {
+    });
+    if let Err(error) = started {
         tracing::debug!("progress of long nodes is not reported: {error}");
     }
 }
@@ -157,8 +159,13 @@ fn print_long_nodes(live: Weak<Live>) {
 impl State {
     fn long_nodes(&mut self, now: Instant) -> Vec<String> {
         let (width, currency) = (self.name_width, self.currency.clone());
-        let told = self.running.iter_mut().filter_map(|(node, running)| Some((node, running.line(now, &currency)?)));
-        told.map(|(node, words)| line(HELP, "running", node, width, &words)).collect()
+        let mut lines = Vec::new();
+        for (node, running) in &mut self.running {
+            if let Some(words) = running.line(now, &currency) {
+                lines.push(line(HELP, "running", node, width, &words));
+            }
+        }
+        lines
     }
 }
 
@@ -277,8 +284,11 @@ impl Live {
             Event::NodeCached { node, output, rows, bytes, rejects, .. } => {
                 state.cached += 1;
                 let rejects = if *rejects > 0 { format!(" · {rejects} rejects") } else { String::new() };
-                (state.cached <= LISTED)
-                    .then(|| line(DIM, "cached", node, &format!("{}{rejects}", amount(output, *rows, *bytes))))?
+                // Hundreds of cached nodes would hide the first one that runs.
+                if state.cached > LISTED {
+                    return None;
+                }
+                line(DIM, "cached", node, &format!("{}{rejects}", amount(output, *rows, *bytes)))
             }
             Event::NodeStarted { node, operator, reasons, .. } => {
                 self.begin(state, node, operator);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::{Event, NodeId, Plan};
 
+use super::rounds::counted;
 use super::style::{DIM, STRONG};
 use super::table::{bytes, duration, text_table};
 
@@ -110,8 +111,8 @@ impl Matrices {
 
     /// Formats the tables of the matrices with two or more nodes in this run.
     pub(super) fn tables(&self) -> Vec<String> {
-        let of_loops = self.loops.iter().filter_map(|found| found.table(&self.ends));
-        self.families.iter().filter_map(|family| family.table(&self.ends)).chain(of_loops).collect()
+        let families = self.families.iter().filter_map(|family| family.table(&self.ends));
+        families.chain(self.loops.iter().filter_map(|repeats| repeats.table(&self.ends))).collect()
     }
 }
 
@@ -131,32 +132,31 @@ impl Loop {
 
     /// Formats one line for all rounds of a node: how many are cached, done, …, and the figures of the first and last one.
     fn table(&self, ends: &BTreeMap<NodeId, End>) -> Option<String> {
-        let line = |(id, rounds): &(String, Vec<String>)| {
+        let mut lines = Vec::new();
+        for (id, rounds) in &self.nodes {
             let ended: Vec<&End> = rounds.iter().filter_map(|round| ends.get(round.as_str())).collect();
-            let (first, end) = (*ended.first()?, *ended.last()?);
-            let last = ended.iter().rfind(|end| !end.figures.is_empty()).copied().unwrap_or(end);
-            let mut states: Vec<(&str, usize)> = Vec::new();
-            for end in &ended {
-                match states.iter_mut().find(|(known, _)| *known == end.state) {
-                    Some((_, count)) => *count += 1,
-                    None => states.push((end.state, 1)),
-                }
-            }
-            let states = states.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
+            let (Some(first), Some(end)) = (ended.first(), ended.last()) else { continue };
+            // A round that failed or was skipped has no figures: the last that has some is shown.
+            let last = ended.iter().rfind(|end| !end.figures.is_empty()).unwrap_or(end);
             let seconds: Vec<f64> = ended.iter().filter_map(|end| end.seconds).collect();
             let time = if seconds.is_empty() { String::new() } else { duration(seconds.iter().sum()) };
-            let pair: [(&[String], &End); 2] = [(&[], first), (&[], last)];
-            let figures = figures(&pair).into_iter().filter_map(|name| {
-                let (from, to) = (figure(*first.figures.get(name)?), figure(*last.figures.get(name)?));
-                Some(if from == to { format!("{name} {to}") } else { format!("{name} {from} → {to}") })
-            });
-            let figures = figures.take(ROUND_FIGURES).collect::<Vec<_>>().join(", ");
-            Some(vec![format!("{id} ×{}", ended.len()), states, time, last.amount.clone(), figures])
-        };
-        let lines: Vec<_> = self.nodes.iter().filter_map(line).collect();
+            let mut shown = Vec::new();
+            for name in figures(&[first, last]) {
+                if let (Some(from), Some(to)) = (first.figures.get(name), last.figures.get(name))
+                    && shown.len() < ROUND_FIGURES
+                {
+                    let (from, to) = (figure(*from), figure(*to));
+                    shown.push(if from == to { format!("{name} {to}") } else { format!("{name} {from} → {to}") });
+                }
+            }
+            let states = counted(ended.iter().map(|end| end.state));
+            lines.push(vec![format!("{id} ×{}", ended.len()), states, time, last.amount.clone(), shown.join(", ")]);
+        }
+        if lines.is_empty() {
+            return None;
+        }
         let header = ["node", "state", "time", "last", "first → last round"];
-        let shown = || format!("\n{STRONG}{}{STRONG:#}\n{}", self.name, text_table(&header, &lines, None));
-        (!lines.is_empty()).then(shown)
+        Some(format!("\n{STRONG}{}{STRONG:#}\n{}", self.name, text_table(&header, &lines, None)))
     }
 }
 
@@ -166,33 +166,43 @@ impl Family {
     }
 
     fn table(&self, ends: &BTreeMap<NodeId, End>) -> Option<String> {
-        let ended: Vec<(&[String], &End)> =
-            self.variants.iter().filter_map(|(id, names)| Some((names.as_slice(), ends.get(id)?))).collect();
+        let (mut names, mut ended) = (Vec::new(), Vec::new());
+        for (id, coordinates) in &self.variants {
+            if let Some(end) = ends.get(id) {
+                names.push(coordinates);
+                ended.push(end);
+            }
+        }
         if ended.len() < 2 {
             return None;
         }
         let figures = figures(&ended);
-        let has_rejects = ended.iter().any(|(_, end)| end.rejects > 0);
-        let has_calls = ended.iter().any(|(_, end)| end.calls > 0);
-        let optional = [(has_rejects, "rejects"), (has_calls, "calls")];
-        let optional: Vec<&str> = optional.iter().filter(|(shown, _)| *shown).map(|(_, name)| *name).collect();
-        let keys = self.keys.iter().map(String::as_str);
-        let header: Vec<&str> = keys
-            .chain(["state", "rows", "time"])
-            .chain(optional.iter().copied())
-            .chain(figures.iter().copied())
-            .collect();
-        let line = |(names, end): &(&[String], &End)| {
-            let mut cells = names.to_vec();
+        let has_rejects = ended.iter().any(|end| end.rejects > 0);
+        let has_calls = ended.iter().any(|end| end.calls > 0);
+        let mut header: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        header.extend(["state", "rows", "time"]);
+        // Columns of zeros would push the figures out of sight.
+        if has_rejects {
+            header.push("rejects");
+        }
+        if has_calls {
+            header.push("calls");
+        }
+        header.extend(&figures);
+        let mut lines = Vec::new();
+        for (names, end) in names.into_iter().zip(&ended).take(LINES) {
+            let mut cells = names.clone();
             cells.extend([end.state.to_owned(), end.amount.clone(), end.seconds.map(duration).unwrap_or_default()]);
-            cells
-                .extend(optional.iter().map(|name| if *name == "calls" { end.calls } else { end.rejects }.to_string()));
-            cells.extend(
-                figures.iter().map(|name| end.figures.get(*name).map(|value| figure(*value)).unwrap_or_default()),
-            );
-            cells
-        };
-        let lines: Vec<_> = ended.iter().take(LINES).map(line).collect();
+            if has_rejects {
+                cells.push(end.rejects.to_string());
+            }
+            if has_calls {
+                cells.push(end.calls.to_string());
+            }
+            let values = figures.iter().map(|name| end.figures.get(*name));
+            cells.extend(values.map(|value| value.map(|value| figure(*value)).unwrap_or_default()));
+            lines.push(cells);
+        }
         let mut shown = format!("\n{STRONG}{}{STRONG:#}\n{}", self.name, text_table(&header, &lines, None));
         if ended.len() > LINES {
             let (more, name) = (ended.len() - LINES, &self.name);
@@ -208,15 +218,22 @@ fn amount(output: &str, rows: u64, size: u64) -> String {
 }
 
 /// Returns the names of the figures to show: those that differ first, by name.
-fn figures<'e>(ended: &[(&[String], &'e End)]) -> Vec<&'e str> {
-    let names: BTreeSet<&str> = ended.iter().flat_map(|(_, end)| end.figures.keys().map(String::as_str)).collect();
-    let differs = |name: &str| {
-        let mut values = ended.iter().filter_map(|(_, end)| end.figures.get(name)).map(|value| value.to_bits());
-        let first = values.next();
-        values.any(|value| Some(value) != first)
-    };
-    let (varied, same): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| differs(name));
-    varied.into_iter().chain(same).take(FIGURES).collect()
+fn figures<'e>(ended: &[&'e End]) -> Vec<&'e str> {
+    // The first value of each figure, and whether another one differs. By bits: NaN equals itself.
+    let mut figures: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
+    for end in ended {
+        for (name, value) in &end.figures {
+            let (first, differs) = figures.entry(name).or_insert((value.to_bits(), false));
+            *differs |= *first != value.to_bits();
+        }
+    }
+    let (mut names, mut same) = (Vec::new(), Vec::new());
+    for (name, (_, differs)) in figures {
+        if differs { names.push(name) } else { same.push(name) }
+    }
+    names.extend(same);
+    names.truncate(FIGURES);
+    names
 }
 
 /// Formats a figure: a whole number, or three significant digits or more.

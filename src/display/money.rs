@@ -2,6 +2,7 @@
 
 /// Formats `0.0213 USD`; small amounts keep three significant digits.
 pub(crate) fn cost(amount: f64, currency: &str) -> String {
+    // Prices per million tokens make sums of parts of a cent.
     let digits =
         if amount >= 100.0 || amount == 0.0 { 2 } else { (2.0 - amount.log10().floor()).clamp(2.0, 9.0) as usize };
     format!("{amount:.digits$} {currency}").trim_end().to_owned()

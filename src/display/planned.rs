@@ -10,28 +10,34 @@ use super::reasons::sentence;
 /// Returns a node with what becomes of it, its rows and the expected calls.
 pub(crate) fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
     let (word, detail) = words(node.id(), status);
-    let mut told = json!({"node": node.id(), "operator": node.entry.name, "status": word, "detail": detail});
+    let mut shown = json!({"node": node.id(), "operator": node.entry.name, "status": word, "detail": detail});
     if let Some(unset) = session.unset_secrets(node) {
-        told["secrets_not_set"] = json!(unset.names);
+        shown["secrets_not_set"] = json!(unset.names);
     }
     if let NodeStatus::Cached { released, .. } = status
         && !released.is_empty()
     {
-        told["released"] = json!(released);
+        shown["released"] = json!(released);
     }
     if let Some(work) = work {
-        let rows = |(known, missing)| json!({"known": known, "to_compute": missing, "at_most": work.at_most});
-        told["rows"] = json!(work.rows.map(rows));
-        told["estimate"] = json!(work.estimate.map(|usage| {
-            json!({
-                "calls": usage.calls, "service_calls": usage.service_calls, "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
+        shown["rows"] = match work.rows {
+            Some((known, missing)) => json!({"known": known, "to_compute": missing, "at_most": work.at_most}),
+            None => Value::Null,
+        };
+        shown["estimate"] = match work.estimate {
+            Some(usage) => json!({
+                "calls": usage.calls,
+                "service_calls": usage.service_calls,
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": usage.completion_tokens,
                 "cost": work.prices.as_ref().map(|_| usage.cost()),
                 "currency": work.prices.as_ref().map(|prices| &prices.currency),
                 "basis": basis(work),
-            })
-        }));
+            }),
+            None => Value::Null,
+        };
     }
-    told
+    shown
 }
 
 /// Returns the state of a node in words, and what there is to say of it.
@@ -46,7 +52,7 @@ pub(crate) fn words(node: &str, status: &NodeStatus) -> (&'static str, String) {
         NodeStatus::Run { reasons, .. } => ("run", sentence(reasons)),
         NodeStatus::Held { .. } => ("held", "it is not chosen to run, and its result is not in the store".to_owned()),
         NodeStatus::Unknown { waits_for, reasons, .. } => {
-            let waits = format!("waits for {}", listed(waits_for));
+            let waits = format!("waits for {}", listed(waits_for.iter().map(String::as_str)));
             let changed = if reasons.is_empty() { waits } else { format!("{waits}; {}", sentence(reasons)) };
             ("decided later", changed)
         }
@@ -59,9 +65,13 @@ pub(crate) fn words(node: &str, status: &NodeStatus) -> (&'static str, String) {
 const LISTED: usize = 8;
 
 /// Joins names with commas, without duplicates: a node may need several outputs of another.
-pub(crate) fn listed(names: &[String]) -> String {
-    let mut seen = BTreeSet::new();
-    let first: Vec<&str> = names.iter().map(String::as_str).filter(|name| seen.insert(*name)).collect();
+pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let (mut seen, mut first) = (BTreeSet::new(), Vec::new());
+    for name in names {
+        if seen.insert(name) {
+            first.push(name);
+        }
+    }
     let more = first.len().saturating_sub(LISTED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", first[..first.len() - more].join(", "))

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::time::Duration;
 
-use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Repeatability, RetryPolicy};
+use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Ports, Repeatability, RetryPolicy};
 use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
@@ -61,10 +60,13 @@ fn without_title<'a>(about: &'a str, name: &str) -> &'a str {
 
 /// Returns `pure`, `seeded`, `external`, or `external (endpoint)` if only some params use an endpoint.
 fn effect_words(bound: &[BoundOperator]) -> String {
-    let effects: BTreeSet<_> = bound.iter().map(|operator| operator.declaration.effect.name()).collect();
+    let (mut effects, mut asking) = (BTreeSet::new(), 0);
+    for operator in bound {
+        effects.insert(operator.declaration.effect.name());
+        asking += usize::from(operator.declaration.endpoint.is_some());
+    }
     let words = effects.into_iter().collect::<Vec<_>>().join(" or ");
-    let asks = |operator: &BoundOperator| operator.declaration.endpoint.is_some();
-    let only_some = bound.iter().any(asks) && !bound.iter().all(asks);
+    let only_some = asking > 0 && asking < bound.len();
     words + if only_some { " (endpoint)" } else { "" }
 }
 
@@ -82,13 +84,21 @@ fn repeatability(bound: &[BoundOperator]) -> String {
 
 /// Binds the operator with default params and with those of its examples, if valid.
 fn bound_examples(entry: &OperatorEntry) -> Vec<BoundOperator> {
-    let with = |yaml: &str| -> Option<Value> {
-        let node: Value = serde_yaml::from_str(yaml).ok()?;
-        let node = if node.get("op").is_some() { node } else { node.as_object()?.values().next()?.clone() };
-        Some(node.get("with").cloned().unwrap_or_else(|| json!({})))
-    };
-    let candidates = std::iter::once(json!({})).chain(entry.examples.iter().filter_map(|example| with(example.yaml)));
-    candidates.filter_map(|params| (entry.bind)(params).ok()).collect()
+    let mut bound = Vec::new();
+    bound.extend((entry.bind)(json!({})));
+    for example in entry.examples {
+        if let Some(params) = params_of(example.yaml) {
+            bound.extend((entry.bind)(params));
+        }
+    }
+    bound
+}
+
+/// Returns the params of an example, which is a node or a map from its name to it.
+fn params_of(yaml: &str) -> Option<Value> {
+    let node: Value = serde_yaml::from_str(yaml).ok()?;
+    let node = if node.get("op").is_some() { node } else { node.as_object()?.values().next()?.clone() };
+    Some(node.get("with").cloned().unwrap_or_else(|| json!({})))
 }
 
 struct Page {
@@ -136,9 +146,9 @@ impl Page {
 
     /// Lists the ports that the operator has with any of these params.
     fn ports(&mut self, bound: &[BoundOperator]) {
-        let all = || bound.iter().map(|operator| &operator.declaration.ports);
+        let all: Vec<&Ports> = bound.iter().map(|operator| &operator.declaration.ports).collect();
         self.heading(2, "Inputs");
-        if let Some(accept) = all().find_map(|ports| ports.named_inputs.as_ref()) {
+        if let Some(accept) = all.iter().find_map(|ports| ports.named_inputs.as_ref()) {
             self.item(
                 0,
                 "NAME",
@@ -147,25 +157,25 @@ impl Page {
             );
         }
         let mut seen = BTreeSet::new();
-        for port in all().flat_map(|ports| &ports.inputs).filter(|port| seen.insert(&port.name)) {
+        for port in all.iter().flat_map(|ports| &ports.inputs).filter(|port| seen.insert(&port.name)) {
             let arity = match port.arity {
                 Arity::One => "",
                 Arity::Optional => ", optional",
                 Arity::Many => ", one or more",
                 Arity::AnyNumber => ", any number",
             };
-            let always = all().all(|ports| ports.inputs.iter().any(|other| other.name == port.name));
+            let always = all.iter().all(|ports| ports.inputs.iter().any(|other| other.name == port.name));
             self.item(0, &port.name, &format!("{}{arity}{}", port.accept, by_params(always)), &port.about);
         }
         self.text.push('\n');
         self.heading(2, "Outputs");
         let mut seen = BTreeSet::new();
-        for port in all().flat_map(|ports| &ports.outputs).filter(|port| seen.insert(&port.name)) {
+        for port in all.iter().flat_map(|ports| &ports.outputs).filter(|port| seen.insert(&port.name)) {
             let kind = match &port.output {
                 OutputType::Fixed(kind) => kind.to_string(),
                 OutputType::SameAs(input) => format!("as `{input}`"),
             };
-            let always = all().all(|ports| ports.outputs.iter().any(|other| other.name == port.name));
+            let always = all.iter().all(|ports| ports.outputs.iter().any(|other| other.name == port.name));
             self.item(0, &port.name, &(kind + by_params(always)), &port.about);
         }
         self.item(0, "rejects", "reject rows", "rejected rows, with the reason");
@@ -178,13 +188,16 @@ impl Page {
             return;
         }
         let retry = RetryPolicy::default();
-        let seconds = |wait: Duration| format!("{}s", wait.as_secs());
         self.heading(2, "Retries");
         self.paragraph("`retry` stands beside `with`. It is part of no key.");
         for (name, default, about) in [
             ("max_attempts", retry.max_attempts.to_string(), "Attempts at a call, the first included."),
-            ("backoff", seconds(retry.backoff), "Wait before the second attempt; it doubles each time."),
-            ("max_backoff", seconds(retry.max_backoff), "Longest wait, also for `Retry-After`."),
+            (
+                "backoff",
+                format!("{}s", retry.backoff.as_secs()),
+                "Wait before the second attempt; it doubles each time.",
+            ),
+            ("max_backoff", format!("{}s", retry.max_backoff.as_secs()), "Longest wait, also for `Retry-After`."),
             (
                 "stop_after",
                 retry.stop_after.to_string(),
@@ -210,13 +223,16 @@ impl Page {
             return;
         }
         let schema = resolve(root, schema);
-        let required: Vec<&str> =
-            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required = schema["required"].as_array();
+        let required: Vec<&str> = required.into_iter().flatten().filter_map(Value::as_str).collect();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             // A variant with content is an object with one property; its description is that of the object.
-            let variant = (depth > 0 && required == [name.as_str()]).then(|| schema["description"].as_str());
-            let about = property["description"].as_str().or_else(|| resolve(root, property)["description"].as_str());
-            let about = about.or(variant.flatten());
+            let is_variant = depth > 0 && required == [name.as_str()];
+            let mut about = property["description"].as_str();
+            about = about.or_else(|| resolve(root, property)["description"].as_str());
+            if is_variant {
+                about = about.or_else(|| schema["description"].as_str());
+            }
             let mut kind = kind(root, property);
             match property.get("default") {
                 Some(default) if !default.is_null() => write!(kind, ", default {default}").unwrap_or_default(),
@@ -264,22 +280,22 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
 fn kind(root: &Value, schema: &Value) -> String {
     let schema = resolve(root, schema);
     match &schema["type"] {
-        Value::String(kind) if kind == "array" => format!("list of {}", kind_of_items(root, schema)),
+        Value::String(list) if list == "array" => format!("list of {}", kind(root, &schema["items"])),
         Value::String(kind) => kind.clone(),
         Value::Array(kinds) => {
             let names: Vec<&str> = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect();
             names.join(" or ")
         }
         _ => {
-            let branches = ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
-            let mut names: Vec<String> =
-                branches.map(|branch| kind(root, branch)).filter(|name| name != "null").collect();
+            let mut names = Vec::new();
+            for word in ["oneOf", "anyOf"] {
+                for branch in schema[word].as_array().into_iter().flatten() {
+                    names.push(kind(root, branch));
+                }
+            }
+            names.retain(|name| name != "null");
             names.dedup();
             if names.is_empty() { "any value".to_owned() } else { names.join(" or ") }
         }
     }
-}
-
-fn kind_of_items(root: &Value, schema: &Value) -> String {
-    kind(root, &schema["items"])
 }

@@ -18,6 +18,7 @@ pub(crate) fn reject(row: &Reject, full: bool) -> String {
         text.push_str(&format!("\n  {line}"));
     }
     let detail = row.detail.as_deref().unwrap_or_default().trim();
+    // Some servers answer with nothing but the message.
     if !detail.is_empty() && detail != row.message.trim() {
         let more = if detail.chars().count() > limit { "…" } else { "" };
         let shown: String = detail.chars().take(limit).collect();

@@ -143,8 +143,8 @@ impl Rounds {
     }
 
     fn flush(&mut self) -> Vec<(String, String)> {
-        let line = |(id, count): (String, usize)| (id, format!("×{count} rounds"));
-        std::mem::take(&mut self.cached).into_iter().map(line).collect()
+        let cached = std::mem::take(&mut self.cached).into_iter();
+        cached.map(|(id, count)| (id, format!("×{count} rounds"))).collect()
     }
 }
 

@@ -18,14 +18,14 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 fn shown(text: &str, styled: bool) -> Cow<'_, str> {
-    let is_own =
-        |codes: &str| styled && codes.split(';').all(|code| code.parse().is_ok_and(|code| STYLES.contains(&code)));
     let (mut shown, mut from, mut at) = (String::new(), 0, 0);
     while let Some(ch) = text[at..].chars().next() {
         let replaced = match style(&text[at..]) {
-            Some(codes) if is_own(codes) => None,
+            Some(codes) if styled && is_own(codes) => None,
+            // The codes with the `ESC`, the `[` and the `m` around them.
             Some(codes) => Some((codes.len() + 3, String::new())),
-            None => steers(text, at, ch).then(|| (ch.len_utf8(), format!("\\u{:04x}", u32::from(ch)))),
+            None if steers(text, at, ch) => Some((ch.len_utf8(), format!("\\u{:04x}", u32::from(ch)))),
+            None => None,
         };
         at += match replaced {
             None => ch.len_utf8(),
@@ -38,6 +38,11 @@ fn shown(text: &str, styled: bool) -> Cow<'_, str> {
         };
     }
     if from == 0 { Cow::Borrowed(text) } else { Cow::Owned(shown + &text[from..]) }
+}
+
+/// Whether all codes are of styles that this program prints.
+fn is_own(codes: &str) -> bool {
+    codes.split(';').all(|code| code.parse().is_ok_and(|code| STYLES.contains(&code)))
 }
 
 fn steers(text: &str, at: usize, ch: char) -> bool {

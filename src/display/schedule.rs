@@ -36,37 +36,58 @@ fn iso(time: Time, format: chrono::SecondsFormat) -> String {
 }
 
 fn text(notice: &Value) -> String {
-    let word = |name: &str| match &notice[name] {
-        Value::String(text) => text.clone(),
-        Value::Null => "–".to_owned(),
-        other => other.to_string(),
-    };
-    match word("event").as_str() {
-        "daemon_started" => format!("serving {}; health at http://{}/healthz", next(notice), word("address")),
+    match word(notice, "event").as_str() {
+        "daemon_started" => format!("serving {}; health at http://{}/healthz", next(notice), word(notice, "address")),
         "daemon_stopped" => "stopped".to_owned(),
         "stopping" => stopping_daemon(notice),
-        "adopted" => format!("run {} (tick {}) of an earlier daemon is still active", word("id"), word("tick")),
+        "adopted" => {
+            format!("run {} (tick {}) of an earlier daemon is still active", word(notice, "id"), word(notice, "tick"))
+        }
         "missed" => missed(notice),
-        "skipped" => format!("tick {} skipped: a run is active", word("tick")),
-        "paused" => format!("tick {} skipped: paused", word("tick")),
-        "queued" => format!("run {} (tick {}) waits, {} in all", word("id"), word("tick"), word("waiting")),
-        "starting" => format!("run {} starts ({} {})", word("id"), word("cause"), word("tick")),
+        "skipped" => format!("tick {} skipped: a run is active", word(notice, "tick")),
+        "paused" => format!("tick {} skipped: paused", word(notice, "tick")),
+        "queued" => {
+            let (id, tick, waiting) = (word(notice, "id"), word(notice, "tick"), word(notice, "waiting"));
+            format!("run {id} (tick {tick}) waits, {waiting} in all")
+        }
+        "starting" => {
+            format!("run {} starts ({} {})", word(notice, "id"), word(notice, "cause"), word(notice, "tick"))
+        }
         "stopping_run" => stopping_run(notice),
         "ended" => ended(notice),
-        "changed" => format!("new cadence: `{}` in {}", word("cron"), word("timezone")),
+        "changed" => format!("new cadence: `{}` in {}", word(notice, "cron"), word(notice, "timezone")),
         "clock_set_back" => {
-            format!("{WARN}the clock was set back{WARN:#} from {}: counting from now", word("accounted"))
+            format!("{WARN}the clock was set back{WARN:#} from {}: counting from now", word(notice, "accounted"))
         }
-        "problem" => format!("{ERROR}{}{ERROR:#}", word("message")),
+        "problem" => format!("{ERROR}{}{ERROR:#}", word(notice, "message")),
         _ => notice.to_string(),
     }
 }
 
+/// Returns a field as text.
+fn word(notice: &Value, name: &str) -> String {
+    match &notice[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => "–".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns a field that is a number; 0 if it is not there.
+fn count(notice: &Value, name: &str) -> u64 {
+    notice[name].as_u64().unwrap_or_default()
+}
+
 fn next(notice: &Value) -> String {
-    let all = notice["next"].as_object().into_iter().flatten();
-    let shown: Vec<String> =
-        all.take(SHOWN).map(|(name, tick)| format!("{name} (next {})", tick.as_str().unwrap_or("never"))).collect();
-    let more = notice["next"].as_object().map_or(0, |all| all.len().saturating_sub(SHOWN));
+    let (mut shown, mut more) = (Vec::new(), 0);
+    for (name, tick) in notice["next"].as_object().into_iter().flatten() {
+        // One daemon may serve a folder of pipelines: the line stays readable.
+        if shown.len() < SHOWN {
+            shown.push(format!("{name} (next {})", tick.as_str().unwrap_or("never")));
+        } else {
+            more += 1;
+        }
+    }
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
@@ -81,11 +102,11 @@ fn stopping_daemon(notice: &Value) -> String {
 }
 
 fn missed(notice: &Value) -> String {
-    let count = |name: &str| notice[name].as_u64().unwrap_or_default();
-    let (ticks, made_up) = (count("ticks"), count("made_up"));
+    let (ticks, made_up) = (count(notice, "ticks"), count(notice, "made_up"));
     let more = if notice["more"] == true { " at least" } else { "" };
-    let text = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
-    let span = if ticks == 1 { text("last") } else { format!("{} to {}", text("first"), text("last")) };
+    let first = notice["first"].as_str().unwrap_or_default();
+    let last = notice["last"].as_str().unwrap_or_default();
+    let span = if ticks == 1 { last.to_owned() } else { format!("{first} to {last}") };
     let verb = match made_up {
         0 => "none is caught up".to_owned(),
         made_up if made_up == ticks => "caught up now".to_owned(),
@@ -115,10 +136,10 @@ fn ended(notice: &Value) -> String {
         "failed" | "lost" => ERROR,
         _ => WARN,
     };
-    let count = |name: &str| notice[name].as_u64().unwrap_or_default();
     let mut parts = vec![format!("{} s", notice["seconds"])];
     if notice["run"].is_string() {
-        parts.push(format!("{} cached, {} ran, {} calls", count("cached"), count("finished"), count("calls")));
+        let (cached, ran, calls) = (count(notice, "cached"), count(notice, "finished"), count(notice, "calls"));
+        parts.push(format!("{cached} cached, {ran} ran, {calls} calls"));
         parts.push(format!("run {}", notice["run"].as_str().unwrap_or_default()));
     }
     if let (Some(exit), true) = (notice["exit"].as_i64(), outcome != "succeeded") {

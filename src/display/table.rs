@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anstyle::Style;
-use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::json::LineDelimitedWriter;
@@ -19,9 +19,13 @@ const GAP: &str = "  ";
 
 /// Formats a table in columns; cuts the last column to `width`.
 pub(crate) fn text_table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
-    let header = header.iter().map(|&name| name.to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().cloned()).collect();
-    TextTable::new(width).lines(&rows)
+    TextTable::new(width).lines(&with_header(header, rows))
+}
+
+fn with_header(header: &[&str], rows: &[Vec<String>]) -> Vec<Vec<String>> {
+    let mut all = vec![header.iter().map(|&name| name.to_owned()).collect()];
+    all.extend_from_slice(rows);
+    all
 }
 
 /// Formats a table like [`text_table`], with the words of one column in the style that belongs to them.
@@ -33,9 +37,7 @@ pub(super) fn coloured_table(
 ) -> String {
     let (column, style) = coloured;
     let mut table = TextTable::new(width);
-    let header = header.iter().map(|&name| name.to_owned()).collect();
-    let all: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().cloned()).collect();
-    let mut lines = table.each_line(&all);
+    let mut lines = table.each_line(&with_header(header, rows));
     let start: usize = table.widths.iter().take(column).map(|width| width + GAP.len()).sum();
     for (line, row) in lines.iter_mut().skip(1).zip(rows) {
         if let Some(cell) = row.get(column) {
@@ -73,28 +75,33 @@ impl TextTable {
     }
 
     fn each_line(&mut self, rows: &[Vec<String>]) -> Vec<String> {
-        let length = |text: &str| text.chars().count();
         for row in rows {
             self.widths.resize(self.widths.len().max(row.len()), 0);
             for (cell, width) in row.iter().zip(&mut self.widths) {
-                *width = (*width).max(length(cell));
+                *width = (*width).max(cell.chars().count());
             }
         }
-        let line = |cells: &Vec<String>| {
-            let padded = cells.iter().zip(&self.widths).map(|(cell, width)| {
-                let padding = " ".repeat(width.saturating_sub(length(cell)));
-                format!("{cell}{padding}")
-            });
-            let line = padded.collect::<Vec<_>>().join(GAP);
-            let line = line.trim_end();
-            match self.width {
-                Some(width) if length(line) > width => {
-                    format!("{}…", line.chars().take(width.saturating_sub(1)).collect::<String>())
+        let mut lines = Vec::with_capacity(rows.len());
+        for row in rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&self.widths).enumerate() {
+                if column > 0 {
+                    line.push_str(GAP);
                 }
-                _ => line.to_owned(),
+                line.push_str(cell);
+                line.push_str(&" ".repeat(width.saturating_sub(cell.chars().count())));
             }
-        };
-        rows.iter().map(line).collect()
+            let mut line = line.trim_end().to_owned();
+            if let Some(width) = self.width
+                && line.chars().count() > width
+            {
+                // One character less, for the `…`.
+                line = line.chars().take(width.saturating_sub(1)).collect();
+                line.push('…');
+            }
+            lines.push(line);
+        }
+        lines
     }
 }
 
@@ -122,17 +129,20 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 /// Returns a plain word unchanged and quotes anything else: for `key=value` lines and copyable commands.
 pub(crate) fn quoted(text: &str) -> String {
-    let plain = |ch: char| ch.is_alphanumeric() || "-_./:=,@+%#".contains(ch);
-    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
+    let is_plain = text.chars().all(|ch| ch.is_alphanumeric() || "-_./:=,@+%#".contains(ch));
+    if !text.is_empty() && is_plain { text.to_owned() } else { format!("{text:?}") }
 }
 
 /// Formats rows as JSON, one object per line. Fails if a column holds bytes that are no text.
 pub(crate) fn json_lines(batch: &RecordBatch) -> Result<Vec<String>, String> {
-    let batch = with_bytes_as_text(batch).map_err(|(column, _)| {
-        format!(
-            "the column `{column}` holds bytes that are not UTF-8 text: write the rows to a Parquet file with `-o FILE`"
-        )
-    })?;
+    let batch = match with_bytes_as_text(batch) {
+        Ok(batch) => batch,
+        Err((column, _)) => {
+            return Err(format!(
+                "the column `{column}` holds bytes that are not UTF-8 text: write the rows to a Parquet file with `-o FILE`"
+            ));
+        }
+    };
     if let Some((column, reason)) = unfit_for_json(&batch) {
         return Err(format!(
             "the column `{column}` has {reason}, which JSON cannot say: write the rows to a Parquet file with `-o FILE`"
@@ -149,26 +159,33 @@ pub(crate) fn json_lines(batch: &RecordBatch) -> Result<Vec<String>, String> {
 /// Returns the values of the columns that a kind does not have, a JSON object for each row; empty without such columns.
 pub(crate) fn added_columns(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<String>, String> {
     let (known, schema) = (kind.schema(), batch.schema());
-    let is_added = |place: &usize| known.column_with_name(schema.field(*place).name()).is_none();
-    let places: Vec<usize> = (0..schema.fields().len()).filter(is_added).collect();
-    if places.is_empty() {
+    let mut added = Vec::new();
+    for (column, field) in schema.fields().iter().enumerate() {
+        if known.column_with_name(field.name()).is_none() {
+            added.push(column);
+        }
+    }
+    if added.is_empty() {
         return Ok(Vec::new());
     }
-    json_lines(&batch.project(&places).map_err(|error| error.to_string())?)
+    json_lines(&batch.project(&added).map_err(|error| error.to_string())?)
 }
 
 /// Returns the cells of a preview, one line each. Long values are cut, unless `full`.
 pub(crate) fn preview(batch: &RecordBatch, full: bool) -> Vec<Vec<String>> {
     const OPTIONS: FormatOptions<'static> = FormatOptions::new();
     let columns: Vec<ArrayRef> = batch.columns().iter().map(readable).collect();
-    let formats: Vec<_> =
-        columns.iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &OPTIONS).ok()).collect();
     let width = if full { usize::MAX } else { CELL };
-    let cell = |format: &Option<ArrayFormatter<'_>>, row: usize| {
-        let text = format.as_ref().and_then(|format| format.value(row).try_to_string().ok());
-        cut(&text.unwrap_or_default(), width)
-    };
-    (0..batch.num_rows()).map(|row| formats.iter().map(|format| cell(format, row)).collect()).collect()
+    let mut rows = vec![Vec::with_capacity(columns.len()); batch.num_rows()];
+    for column in &columns {
+        // A value that cannot be formatted is an empty cell: a preview never fails.
+        let format = ArrayFormatter::try_new(column.as_ref(), &OPTIONS).ok();
+        for (row, cells) in rows.iter_mut().enumerate() {
+            let text = format.as_ref().and_then(|format| format.value(row).try_to_string().ok());
+            cells.push(cut(&text.unwrap_or_default(), width));
+        }
+    }
+    rows
 }
 
 /// Returns a column of bytes as text. Values that are no text are shown as their length.
@@ -177,13 +194,15 @@ fn readable(column: &ArrayRef) -> ArrayRef {
         return text;
     }
     let Ok(bytes) = cast(column, &DataType::LargeBinary) else { return Arc::clone(column) };
-    let shown = bytes.as_binary::<i64>().iter().map(|value| {
-        value.map(|bytes| match std::str::from_utf8(bytes) {
-            Ok(text) => text.to_owned(),
-            Err(_) => format!("<{}>", self::bytes(bytes.len() as u64)),
-        })
-    });
-    Arc::new(shown.collect::<StringArray>())
+    let mut shown = StringBuilder::new();
+    for value in bytes.as_binary::<i64>() {
+        match value.map(|bytes| (std::str::from_utf8(bytes), bytes.len())) {
+            None => shown.append_null(),
+            Some((Ok(text), _)) => shown.append_value(text),
+            Some((Err(_), length)) => shown.append_value(format!("<{}>", self::bytes(length as u64))),
+        }
+    }
+    Arc::new(shown.finish())
 }
 
 /// Returns a text as one line of at most `width` characters.

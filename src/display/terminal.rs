@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anstream::ColorChoice;
 use anstyle::Style;
-use searchmill_engine::diagnostic::{Diagnostic, SourceMap, Span};
+use searchmill_engine::diagnostic::{Diagnostic, SourceMap};
 use searchmill_engine::operator::without_user_info;
 use searchmill_engine::{Failure, Plan, Time};
 
@@ -134,8 +134,7 @@ impl Terminal {
                 }
             }
             Failure::Usage { message, help } => self.error(message, help.as_deref()),
-            Failure::Store(problem) => self.error(&problem.to_string(), None),
-            Failure::Busy(message) | Failure::Other(message) => self.error(message, None),
+            other => self.error(&other.to_string(), None),
         }
         failure.exit_code()
     }
@@ -177,16 +176,19 @@ fn style_of_status(status: &str) -> Style {
 }
 
 fn finding_json(finding: &Diagnostic, sources: &SourceMap) -> serde_json::Value {
-    let place = |span: Span| {
-        let (line, column) = sources.line_col(span.file, span.start);
-        let file = sources.get(span.file).map(|(path, _)| path.display().to_string());
-        serde_json::json!({"file": file, "line": line, "column": column})
+    let place = match finding.span() {
+        Some(span) => {
+            let (line, column) = sources.line_col(span.file, span.start);
+            let file = sources.get(span.file).map(|(path, _)| path.display().to_string());
+            serde_json::json!({"file": file, "line": line, "column": column})
+        }
+        None => serde_json::Value::Null,
     };
     serde_json::json!({
         "severity": "error",
         "code": finding.code,
         "message": without_user_info(&finding.message),
-        "at": finding.span().map(place),
+        "at": place,
         "notes": finding.notes,
         "help": finding.help,
     })

@@ -87,36 +87,44 @@ impl Player {
 
 /// Says which answers were not given.
 fn unused(script: &[Scripted], given: &BTreeSet<(usize, usize)>) -> Vec<String> {
-    let all = script.iter().enumerate();
-    let answers =
-        all.flat_map(|(place, scripted)| (0..scripted.answers.len()).map(move |turn| (place, turn, scripted)));
-    let told = |(place, turn, scripted): (usize, usize, &Scripted)| {
-        let what = match scripted.answers.len() {
-            1 => "the answer".to_owned(),
-            count => format!("answer {} of {count}", turn + 1),
-        };
-        match &scripted.when {
-            Some(when) => format!("{what} to `when: {when}` was never asked for"),
-            None => format!("{what} at place {} of `model` was never asked for", place + 1),
+    let mut unused = Vec::new();
+    for (position, scripted) in script.iter().enumerate() {
+        for turn in 0..scripted.answers.len() {
+            if given.contains(&(position, turn)) {
+                continue;
+            }
+            let what = match scripted.answers.len() {
+                1 => "the answer".to_owned(),
+                count => format!("answer {} of {count}", turn + 1),
+            };
+            unused.push(match &scripted.when {
+                Some(when) => format!("{what} to `when: {when}` was never asked for"),
+                None => format!("{what} at place {} of `model` was never asked for", position + 1),
+            });
         }
-    };
-    answers.filter(|(place, turn, _)| !given.contains(&(*place, *turn))).map(told).collect()
+    }
+    unused
 }
 
 impl Stage {
     /// Returns the message that answers a request.
     fn answer(&self, body: &Value) -> Option<Value> {
         let (text, turn) = (asked(body), turns(body));
-        let says = |scripted: &&Scripted| scripted.when.as_ref().is_some_and(|when| text.contains(when));
+        // Held until the answer is taken: two requests at the same time get different answers.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = self.script.iter().position(|scripted| says(&scripted));
-        let free = |place: &usize| self.script[*place].when.is_none() && !state.given.contains(&(*place, 0));
-        let (place, turn) = match said {
-            Some(place) => (place, turn),
-            None => ((0..self.script.len()).find(free)?, 0),
+        let mut script = self.script.iter();
+        let matching = script.position(|scripted| scripted.when.as_ref().is_some_and(|when| text.contains(when)));
+        let (position, turn) = if let Some(position) = matching {
+            (position, turn)
+        } else {
+            // Answers without `when` are given once each, in their order.
+            let mut script = self.script.iter().enumerate();
+            let (position, _) = script
+                .find(|(position, scripted)| scripted.when.is_none() && !state.given.contains(&(*position, 0)))?;
+            (position, 0)
         };
-        let answer = self.script[place].answers.get(turn)?;
-        state.given.insert((place, turn));
+        let answer = self.script[position].answers.get(turn)?;
+        state.given.insert((position, turn));
         Some(message(answer))
     }
 }
@@ -125,14 +133,21 @@ async fn respond(State(stage): State<Arc<Stage>>, uri: Uri, body: Bytes) -> Resp
     let parsed = serde_json::from_slice::<Value>(&body).ok();
     let is_chat = uri.path().ends_with("/chat/completions");
     let is_text = !is_chat && uri.path().ends_with("/completions");
-    let answer = parsed.as_ref().filter(|_| is_chat || is_text).and_then(|body| stage.answer(body));
-    if let (Some(answer), Some(body)) = (answer, &parsed) {
+    if let Some(body) = &parsed
+        && (is_chat || is_text)
+        && let Some(answer) = stage.answer(body)
+    {
         return play(&answer, is_chat, body["stream"] == true);
     }
-    let text = parsed.as_ref().map_or_else(|| String::from_utf8_lossy(&body).into_owned(), asked);
+    let (text, answers) = match &parsed {
+        Some(body) => (asked(body), turns(body)),
+        None => (String::from_utf8_lossy(&body).into_owned(), 0),
+    };
     let text: String = text.chars().take(SHOWN).collect();
-    let answers = parsed.as_ref().map_or(0, turns);
-    let last = parsed.as_ref().filter(|_| answers > 0).and_then(last);
+    let last = match &parsed {
+        Some(body) if answers > 0 => last(body),
+        _ => None,
+    };
     let refused = Refused { path: uri.path().to_owned(), text: text.clone(), answers, last };
     stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.push(refused);
     let message = format!("the script of the test has no answer to this request: {text}");
@@ -181,21 +196,25 @@ fn message(answer: &Value) -> Value {
 fn play(message: &Value, is_chat: bool, streamed: bool) -> Response {
     let reason = if message["tool_calls"].is_array() { "tool_calls" } else { "stop" };
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20});
-    let whole = |object: &str, choice: Value| json!({"id": "scripted", "object": object, "created": 0, "model": "scripted", "choices": [choice], "usage": usage});
-    if !is_chat {
+    let streamed = is_chat && streamed;
+    let (object, choice) = if !is_chat {
         let choice = json!({"index": 0, "text": message["content"], "finish_reason": reason, "logprobs": null});
-        return axum::Json(whole("text_completion", choice)).into_response();
-    }
+        ("text_completion", choice)
+    } else if !streamed {
+        ("chat.completion", json!({"index": 0, "message": message, "finish_reason": reason}))
+    } else {
+        let mut delta = message.clone();
+        // Clients put the parts of a streamed call together by its number.
+        for (index, call) in delta["tool_calls"].as_array_mut().into_iter().flatten().enumerate() {
+            call["index"] = json!(index);
+        }
+        ("chat.completion.chunk", json!({"index": 0, "delta": delta, "finish_reason": reason}))
+    };
+    let answer = json!({"id": "scripted", "object": object, "created": 0, "model": "scripted", "choices": [choice],
+        "usage": usage});
     if !streamed {
-        let choice = json!({"index": 0, "message": message, "finish_reason": reason});
-        return axum::Json(whole("chat.completion", choice)).into_response();
+        return axum::Json(answer).into_response();
     }
-    let mut delta = message.clone();
-    for (index, call) in delta["tool_calls"].as_array_mut().into_iter().flatten().enumerate() {
-        call["index"] = json!(index);
-    }
-    let choice = json!({"index": 0, "delta": delta, "finish_reason": reason});
-    let chunk = whole("chat.completion.chunk", choice);
-    let body = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+    let body = format!("data: {answer}\n\ndata: [DONE]\n\n");
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }

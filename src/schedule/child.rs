@@ -114,10 +114,11 @@ pub(super) async fn outlive(schedules: &Schedules, name: &str, ticket: u64, proc
     while goes_on(schedules, name, ticket, process) {
         tokio::time::sleep(LOOK).await;
     }
-    recorded(schedules, name, ticket).unwrap_or_else(|| {
-        let message = Some("the process ended without a record".to_owned());
-        Ending { message, ..read_log(&schedules.run_log(name, ticket)) }
-    })
+    if let Some(ending) = recorded(schedules, name, ticket) {
+        return ending;
+    }
+    let message = Some("the process ended without a record".to_owned());
+    Ending { message, ..read_log(&schedules.run_log(name, ticket)) }
 }
 
 /// Reads the outcome from a log: the run, its totals, and the last error.
@@ -136,30 +137,47 @@ fn read_log(path: &Path) -> Ending {
 }
 
 fn read_event(event: &Value, ending: &mut Ending) {
-    let text = |name: &str| event[name].as_str().unwrap_or_default();
-    match text("event") {
-        "run_started" => ending.run = Some(text("run").to_owned()),
+    match text(event, "event") {
+        "run_started" => ending.run = Some(text(event, "run").to_owned()),
+        // An error that came before explains more.
         "held_back" if ending.message.is_none() => {
-            ending.message = Some(cut(&format!("{}: {}", text("node"), text("reason"))));
+            ending.message = Some(cut(&format!("{}: {}", text(event, "node"), text(event, "reason"))));
         }
         "node_checked" => {
             let checks: Vec<CheckOutcome> = serde_json::from_value(event["checks"].clone()).unwrap_or_default();
-            let holds = |check: &&CheckOutcome| !check.passed && check.check.on_failure == OnFailure::Hold;
-            let held: Vec<String> = checks.iter().filter(holds).map(ToString::to_string).collect();
-            if !held.is_empty() {
-                ending.message = Some(cut(&format!("{}: a check failed: {}", text("node"), held.join("; "))));
+            let mut failed = Vec::new();
+            for check in checks {
+                // Of the others, one fails the node itself, and one is only reported.
+                if !check.passed && check.check.on_failure == OnFailure::Hold {
+                    failed.push(check.to_string());
+                }
+            }
+            if !failed.is_empty() {
+                let (node, failed) = (text(event, "node"), failed.join("; "));
+                ending.message = Some(cut(&format!("{node}: a check failed: {failed}")));
             }
         }
-        "budget_used_up" => ending.message = Some(cut(&format!("the budget is used up: {}", text("limit")))),
-        "node_failed" => ending.message = Some(cut(&format!("{}: {}", text("node"), text("message")))),
-        "run_finished" => {
-            let count = |name: &str| event[name].as_u64().unwrap_or_default();
-            (ending.cached, ending.finished, ending.calls) = (count("cached"), count("finished"), count("calls"));
-            ending.held = count("checks_held") + count("held_back");
+        "budget_used_up" => ending.message = Some(cut(&format!("the budget is used up: {}", text(event, "limit")))),
+        "node_failed" => {
+            ending.message = Some(cut(&format!("{}: {}", text(event, "node"), text(event, "message"))));
         }
-        _ if text("severity") == "error" => ending.message = Some(cut(text("message"))),
+        "run_finished" => {
+            ending.cached = count(event, "cached");
+            ending.finished = count(event, "finished");
+            ending.calls = count(event, "calls");
+            ending.held = count(event, "checks_held") + count(event, "held_back");
+        }
+        _ if text(event, "severity") == "error" => ending.message = Some(cut(text(event, "message"))),
         _ => {}
     }
+}
+
+fn text<'e>(event: &'e Value, name: &str) -> &'e str {
+    event[name].as_str().unwrap_or_default()
+}
+
+fn count(event: &Value, name: &str) -> u64 {
+    event[name].as_u64().unwrap_or_default()
 }
 
 fn cut(text: &str) -> String {

@@ -67,6 +67,7 @@ struct Daemon<'a> {
 /// Serves schedules until it is stopped.
 pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal: &Terminal) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // First of all: an address in use is reported before a schedule is taken.
     let listener = endpoint::bind(settings.listen)?;
     let address = listener.local_addr()?;
     let (ends, ended) = unbounded_channel();
@@ -92,6 +93,7 @@ pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal:
     let mut daemon =
         Daemon { schedules, launch, read, terminal, served, ends, health, whereabouts, telling, signals, trouble };
     let outcome = runtime.block_on(daemon.live(listener, ended));
+    // Tasks may wait for runs that go on: they are not waited for.
     runtime.shutdown_background();
     outcome
 }
@@ -103,8 +105,10 @@ fn lease(schedules: &Schedules, name: &str) -> Result<ScheduleLease, Failure> {
             return Ok(lease);
         }
         if start.elapsed() > LEASE_WAIT {
-            let by = schedules.state(name).and_then(|state| state.daemon);
-            let by = by.map_or_else(String::new, |daemon| format!(" (process {})", daemon.pid));
+            let by = match schedules.state(name).and_then(|state| state.daemon) {
+                Some(daemon) => format!(" (process {})", daemon.pid),
+                None => String::new(),
+            };
             return Err(Failure::Busy(format!("another daemon{by} serves the schedule `{name}` in this store")));
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -132,6 +136,7 @@ impl Daemon<'_> {
     fn is_done(&self) -> bool {
         // Notes that are not delivered are left to the next daemon.
         let told = self.telling.is_empty() || self.signals > 1;
+        // The first signal waits for the runs, the second one stops them, the third one leaves them alone.
         let idle = told && self.served.iter().all(|served| served.state.running.is_empty() && served.is_saved());
         (self.signals > 0 && idle) || self.signals > 2
     }
@@ -142,17 +147,13 @@ impl Daemon<'_> {
             let served = &mut self.served[place];
             served.state.daemon = Some(self.whereabouts.clone());
             let found = served.found(&schedules);
-            let resumed = served.switch.since.filter(|_| !served.switch.paused);
+            let resumed = if served.switch.paused { None } else { served.switch.since };
             self.feed(place, Event::Boot { found, resumed });
-            let adopted: Vec<Running> = self.served[place]
-                .state
-                .running
-                .iter()
-                .filter(|run| run.began < self.whereabouts.since)
-                .cloned()
-                .collect();
-            for running in adopted {
-                self.adopt(place, running);
+            for running in self.served[place].state.running.clone() {
+                // Those that the boot has just started are waited for already.
+                if running.began < self.whereabouts.since {
+                    self.adopt(place, running);
+                }
             }
         }
         self.beat();
@@ -174,6 +175,7 @@ impl Daemon<'_> {
             return LOOK;
         }
         let next = self.served.iter().filter_map(Served::next_wake).min();
+        // A tick that is over is due now.
         let until = next.map_or(LOOK, |next| (next - now()).to_std().unwrap_or_default());
         until.clamp(BREATH, LOOK)
     }
@@ -195,8 +197,8 @@ impl Daemon<'_> {
             return;
         }
         for asked in self.schedules.asked_runs(&self.served[place].name) {
-            let new = self.served[place].answered.insert(asked.clone());
-            if new {
+            // A request that cannot be removed is found again in the next round.
+            if self.served[place].answered.insert(asked.clone()) {
                 self.feed(place, Event::Trigger);
             }
             match self.schedules.answer(&asked) {
@@ -227,6 +229,7 @@ impl Daemon<'_> {
         while let Some(event) = events.pop_front() {
             let draining = self.signals > 0;
             self.served[place].step(now(), draining, event);
+            // Before the actions: a daemon that is killed in between must not start a run twice.
             self.save(place);
             while let Some(action) = self.served[place].next_action() {
                 events.extend(self.act(place, action));
@@ -270,6 +273,7 @@ impl Daemon<'_> {
 
     fn save(&mut self, place: usize) {
         let problem = self.served[place].save(&self.schedules).err().map(|error| error.to_string());
+        // Said once, not in every round.
         if let Some(problem) = &problem
             && self.trouble.as_ref() != Some(problem)
         {
@@ -303,14 +307,17 @@ impl Daemon<'_> {
 
     fn start(&mut self, place: usize, ticket: &Ticket) -> Event {
         let (name, id) = (self.served[place].name.clone(), ticket.id);
-        let log = self.schedules.open_run_log(&name, id).map_err(|error| error.to_string());
-        let started = log.and_then(|log| {
-            let path = self.schedules.run_log(&name, id);
-            let started = self.launch.start(&self.served[place].file, ticket.tick, log, &path);
-            started.map_err(|error| format!("cannot start {}: {error}", self.launch.program.display()))
-        });
+        let started = match self.schedules.open_run_log(&name, id) {
+            Ok(log) => {
+                let path = self.schedules.run_log(&name, id);
+                let started = self.launch.start(&self.served[place].file, ticket.tick, log, &path);
+                started.map_err(|error| format!("cannot start {}: {error}", self.launch.program.display()))
+            }
+            Err(error) => Err(error.to_string()),
+        };
         let mut child = match started {
             Ok(child) => child,
+            // As a run that failed: the next tick tries again.
             Err(message) => return Event::Ended(id, Ending { message: Some(message), ..Ending::default() }),
         };
         let process = process::identify(child.id().unwrap_or_default());
@@ -362,11 +369,12 @@ impl Daemon<'_> {
     }
 
     fn beginning(&self) -> Value {
-        let schedules: BTreeMap<&str, Option<Time>> =
-            self.served.iter().map(|served| (served.name.as_str(), served.schedule.cadence.after(now()))).collect();
-        json!({
-            "event": "daemon_started", "pid": self.whereabouts.pid, "address": self.whereabouts.address, "next": schedules,
-        })
+        let mut next: BTreeMap<&str, Option<Time>> = BTreeMap::new();
+        for served in &self.served {
+            next.insert(&served.name, served.schedule.cadence.after(now()));
+        }
+        let (pid, address) = (self.whereabouts.pid, &self.whereabouts.address);
+        json!({"event": "daemon_started", "pid": pid, "address": address, "next": next})
     }
 
     fn say(&self, schedule: &str, notice: &Value) {

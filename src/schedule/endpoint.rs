@@ -66,9 +66,12 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
         let failure = Failure::usage(format!("`--listen {address}` is not a loopback address"));
         return Err(failure.with_help("listen on 127.0.0.1, and use a proxy for access from other machines"));
     }
-    TcpListener::bind(address)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|error| Failure::usage(format!("cannot listen on {address}: {error}")))
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        // Tokio takes no blocking socket.
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| Failure::usage(format!("cannot listen on {address}: {error}")))
 }
 
 /// Serves requests until the daemon ends.

@@ -91,6 +91,7 @@ async fn run(words: &[String], note: &Value, directory: &Path) -> Result<(), Str
     let (program, args) = words.split_first().ok_or("there is no program")?;
     let mut command = tokio::process::Command::new(program);
     command.args(args).current_dir(directory).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Killed with the attempt, when its time is over.
     command.env("SEARCHMILL_OCCASION", note["occasion"].as_str().unwrap_or_default()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot start it: {error}"))?;
     if let Some(mut input) = child.stdin.take() {
@@ -98,6 +99,7 @@ async fn run(words: &[String], note: &Value, directory: &Path) -> Result<(), Str
         if let Err(error) = input.write_all(text.as_bytes()).await {
             tracing::debug!("the program of a note does not read it: {error}");
         }
+        // Closed here: a program that reads to the end would wait for ever.
     }
     let status = child.wait().await.map_err(|error| error.to_string())?;
     if status.success() { Ok(()) } else { Err(format!("it ended with {status}")) }
@@ -108,6 +110,7 @@ fn shown(to: &NoteReceiver) -> String {
     match to {
         NoteReceiver::Program(words) => format!("`{}`", words.first().map_or("", String::as_str)),
         NoteReceiver::Webhook(url) => {
+            // `https:`, nothing, and the host.
             let host = url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
             if url.len() > host.len() { format!("{host}/…") } else { host }
         }

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use searchmill_engine::schedule::{
-    Action, Event, Found, Moment, Note, Running, State, failing, jittered, next_wake, step,
-};
+use searchmill_engine::schedule::{Action, Event, Found, Moment, Running, State, failing, jittered, next_wake, step};
 use searchmill_engine::{Notify, Schedule, ScheduleLease, Schedules, StoreError, Switch, Time};
 use serde_json::{Value, json};
 
@@ -115,18 +113,20 @@ impl Served {
 
     /// Returns the notes to be delivered: ticket, JSON and receivers.
     pub(super) fn notes(&self) -> Vec<(u64, Value, Vec<Notify>)> {
-        let one = |note: &Note| {
-            let wanted = |notify: &&Notify| notify.on.contains(&note.occasion);
-            let receivers = self.schedule.notify.iter().filter(wanted).cloned().collect();
+        let mut notes = Vec::with_capacity(self.state.notes.len());
+        for note in &self.state.notes {
+            let notify = self.schedule.notify.iter();
+            let receivers = notify.filter(|notify| notify.on.contains(&note.occasion)).cloned().collect();
+            // The list of ended runs is short: an old note may be of one that has left it.
             let ended = self.state.ended.iter().find(|ended| ended.ticket.id == note.id);
             let mut body = ended.map(|ended| json!(ended)).unwrap_or_default();
             body["schedule"] = json!(self.name);
             body["file"] = json!(self.file);
             body["occasion"] = json!(note.occasion);
             body["since"] = json!(note.since);
-            (note.id, body, receivers)
-        };
-        self.state.notes.iter().map(one).collect()
+            notes.push((note.id, body, receivers));
+        }
+        notes
     }
 
     /// Builds the entry for `/healthz`, if the schedule fails.

@@ -9,7 +9,7 @@ use crate::operator::spread;
 const ONE_IN: u64 = 4096;
 
 /// Whether a row ends a part, by the table's first column. Texts and integers decide; other types never end a part.
-pub fn is_boundary(first_column: &ArrayRef, row: usize) -> bool {
+pub(crate) fn is_boundary(first_column: &ArrayRef, row: usize) -> bool {
     if first_column.is_null(row) {
         return false;
     }
@@ -30,7 +30,7 @@ fn chosen(bytes: &[u8]) -> bool {
 
 /// FNV-1a with the finaliser of SplitMix64: fast, and evenly distributed in all bits. Different bytes may have equal
 /// marks, so a mark identifies nothing.
-pub fn mark(bytes: &[u8]) -> u64 {
+pub(crate) fn mark(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in bytes {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);

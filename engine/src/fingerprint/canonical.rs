@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Returns the canonical encoding: a type letter, then a length or fixed-width value, then the content. Integers and
 /// floats never have equal encodings. Floats are encoded by their IEEE bits, so `-0.0` differs from `0.0`.
-pub fn encode(value: &Value) -> Vec<u8> {
+pub(crate) fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     append(value, &mut out);
     out

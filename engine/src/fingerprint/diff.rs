@@ -126,7 +126,7 @@ fn cut(text: &str, skipped: usize) -> String {
 }
 
 /// Returns the differences between the last run's preimage and the current one, most significant first. Empty if equal.
-pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
+pub(crate) fn diff(before: &Value, now: &Value) -> Vec<Reason> {
     // Keys of another format, or of another operator, have nothing in common that could be compared.
     if before["format"] != now["format"] {
         return vec![Reason::KeyFormatChanged];

@@ -80,7 +80,7 @@ pub fn hash_bytes(bytes: &[u8]) -> Digest {
 ///
 /// # Errors
 /// Fails if reading fails.
-pub fn hash_reader(reader: impl Read) -> std::io::Result<Digest> {
+pub(crate) fn hash_reader(reader: impl Read) -> std::io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(reader)?;
     Ok(Digest(*hasher.finalize().as_bytes()))

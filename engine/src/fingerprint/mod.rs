@@ -64,20 +64,20 @@ mod seen;
 mod sha256;
 mod source;
 
-pub use boundary::{is_boundary, mark};
-pub use canonical::encode;
+pub(crate) use boundary::{is_boundary, mark};
+pub(crate) use canonical::encode;
+pub use diff::Reason;
+pub(crate) use diff::diff;
 pub(crate) use diff::differing_leaves;
-pub use diff::{Reason, diff};
-pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file, hash_reader};
+pub(crate) use digest::hash_reader;
+pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file};
 pub use identity::{identity_params, row_params};
 pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, SourceIdentity};
 pub use preimage::Preimage;
-pub use row_key::{
-    Beside, CallPlace, RowIdentity, RowKey, RowKeys, base_on, block_key, call_key, calls_base, piece_key, pieces_base,
-    told_base,
-};
+pub(crate) use row_key::{Beside, base_on, block_key, calls_base, piece_key, pieces_base, told_base};
+pub use row_key::{CallPlace, RowIdentity, RowKey, RowKeys, call_key};
 pub use seen::{SeenFile, SeenSource, SeenSources};
-pub use sha256::{sha256_bytes, sha256_file};
+pub(crate) use sha256::{sha256_bytes, sha256_file};
 pub use source::{AskVersion, SourceDigests, StatRecord};
 
 pub use crate::operator::SourceProblem;

@@ -76,28 +76,28 @@ fn key_of(pieces: &[&[u8]]) -> RowKey {
 
 /// Returns the base of rows, parts and pieces that only one kind of processor, or one device, computes to the same
 /// bytes: a result that mixed them could be reproduced nowhere.
-pub fn base_on(base: &Digest, device: &str) -> Digest {
+pub(crate) fn base_on(base: &Digest, device: &str) -> Digest {
     key_of(&[b"on/1", base.as_bytes(), device.as_bytes()]).0
 }
 
 /// Returns the base of the pieces of nodes with that base: a separate memo, as its payloads are not rows.
-pub fn pieces_base(base: &Digest) -> Digest {
+pub(crate) fn pieces_base(base: &Digest) -> Digest {
     key_of(&[b"pieces/1", base.as_bytes()]).0
 }
 
 /// Returns the key of a node's result for one part of its row input. `base` is the node's identity without that input.
-pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
+pub(crate) fn block_key(base: &Digest, part: &Digest) -> RowKey {
     key_of(&[b"block/1", base.as_bytes(), part.as_bytes()])
 }
 
 /// Returns the key of a node's result for one piece of its row input. `base` is the node's identity without that input.
-pub fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
+pub(crate) fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
     key_of(&[b"piece/1", base.as_bytes(), content])
 }
 
 /// What stands beside an endpoint in the key of its node, and may decide its answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Beside<'a> {
+pub(crate) struct Beside<'a> {
     /// Services of the node; null without services.
     pub services: &'a Value,
     /// Inputs of the node, those of services among them.
@@ -109,7 +109,7 @@ pub struct Beside<'a> {
 /// Returns the base of the calls to one model or service outside. Its `identity` says which weights answer, as far as the
 /// params define it. If its address names services of the node, they decide the answers, with what they read: a name
 /// alone does not identify weights that were made here. What a node only observes may use a service without naming it.
-pub fn calls_base(endpoint: &EndpointUse, beside: &Beside<'_>, is_observed: bool) -> Digest {
+pub(crate) fn calls_base(endpoint: &EndpointUse, beside: &Beside<'_>, is_observed: bool) -> Digest {
     let text = format!("{} {}", endpoint.address, endpoint.identity);
     let all: Vec<&String> = beside.services.as_object().into_iter().flat_map(Map::keys).collect();
     let mut names = all.clone();
@@ -161,7 +161,7 @@ pub fn call_key(base: &Digest, request: &Digest, place: &CallPlace) -> RowKey {
 }
 
 /// Returns the base of the failures of a service that one row was told. `base` belongs to the calls of the service.
-pub fn told_base(base: &Digest, row: Option<&RowKey>) -> Digest {
+pub(crate) fn told_base(base: &Digest, row: Option<&RowKey>) -> Digest {
     key_of(&[b"told/1", base.as_bytes(), row.map_or(&[][..], |row| row.0.as_bytes())]).0
 }
 

@@ -93,6 +93,42 @@ impl Context {
     /// and is retried according to the node's `retry`; each attempt is counted. The answer is stored, whatever happens
     /// to the row.
     ///
+    /// ```
+    /// use futures::future::BoxFuture;
+    /// use searchmill_engine::operator::{Attempt, Call, CallFailure, Prices, Usage, testing::Harness};
+    ///
+    /// struct Echo {
+    ///     text: String,
+    ///     prices: Prices,
+    /// }
+    ///
+    /// impl Call for Echo {
+    ///     type Answer = String;
+    ///
+    ///     fn request(&self) -> &[u8] {
+    ///         self.text.as_bytes()
+    ///     }
+    ///
+    ///     fn prices(&self) -> &Prices {
+    ///         &self.prices
+    ///     }
+    ///
+    ///     fn send<'a>(&'a self, _attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
+    ///         Box::pin(async { Ok((self.text.clone().into_bytes(), Usage::default())) })
+    ///     }
+    ///
+    ///     fn read(&self, answer: &[u8]) -> Result<String, CallFailure> {
+    ///         Ok(String::from_utf8_lossy(answer).into_owned())
+    ///     }
+    /// }
+    ///
+    /// let harness = Harness::new();
+    /// let context = harness.context();
+    /// let echo = Echo { text: "hello".to_owned(), prices: Prices::default() };
+    /// let answer = context.block_on(context.call(&echo));
+    /// assert!(answer.is_ok_and(|answer| answer == "hello"));
+    /// ```
+    ///
     /// # Errors
     /// Fails if attempts run out, the budget is used up, or the run stops.
     pub async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, RowFailure> {

@@ -13,6 +13,50 @@ pub const ENDED: &str = "ended";
 pub const HANDS_ON: &str = "hands_on";
 
 /// A kind of step. CONTRIBUTING.md has a worked example.
+///
+/// ```
+/// use searchmill_engine::prelude::*;
+/// use searchmill_schemas::{Document, RecordKind};
+///
+/// /// Params of `greet`.
+/// #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+/// #[serde(deny_unknown_fields)]
+/// struct GreetParams {
+///     /// The text of the document.
+///     text: String,
+/// }
+///
+/// struct Greet;
+///
+/// impl Operator for Greet {
+///     type Params = GreetParams;
+///     const NAME: &'static str = "greet";
+///     const VERSION: u32 = 1;
+///     const ABOUT: &'static str = "Writes one document.";
+///     const EXAMPLES: &'static [Example] =
+///         &[Example { title: "A greeting", yaml: "hello: {op: greet, with: {text: hi}}" }];
+///
+///     fn declare(_params: &GreetParams) -> Declaration {
+///         Declaration::pure(Ports::new().rows_out("documents", RecordKind::Document, "The greeting."))
+///     }
+///
+///     fn open(params: &GreetParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+///         Ok(Kernel::Blocking(Box::new(Greeting(params.text.clone()))))
+///     }
+/// }
+///
+/// struct Greeting(String);
+///
+/// impl BlockingKernel for Greeting {
+///     fn run(&self, _inputs: &Inputs, outputs: &mut Outputs<'_>, _context: &Context) -> Result<(), OperatorError> {
+///         let greeting = Document { id: "d1".to_owned(), title: None, text: self.0.clone(), metadata: None };
+///         outputs.write_rows("documents", &[greeting])
+///     }
+/// }
+///
+/// let registry = Registry::new(&[entry::<Greet>()]);
+/// assert_eq!(registry.get("greet").map(|entry| entry.version), Some(1));
+/// ```
 pub trait Operator: 'static {
     /// Parameters (the YAML under `with:`). Doc comments become the reference page and the editor's help.
     /// Derive `serde::{Serialize, Deserialize}` with `deny_unknown_fields` and defaults, and `schemars::JsonSchema`.

@@ -29,6 +29,22 @@ type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, Ope
 
 /// An operator's declaration for given params. Starts with [`pure`](Self::pure), [`seeded`](Self::seeded) or
 /// [`external`](Self::external); further calls add what the operator needs.
+///
+/// ```
+/// use searchmill_engine::prelude::*;
+/// use searchmill_schemas::RecordKind;
+///
+/// let words = 0;
+/// let ports = Ports::new()
+///     .rows_in("documents", &[RecordKind::Document], "The documents to shorten.")
+///     .rows_out("documents", RecordKind::Document, "The shortened documents.");
+/// let mut declaration = Declaration::pure(ports);
+/// if words == 0 {
+///     let issue = ParamIssue::new("words", "nothing is left of a text");
+///     declaration = declaration.issues([issue.with_help("write 1 or more")]);
+/// }
+/// assert_eq!(declaration.issues[0].path, "words");
+/// ```
 #[derive(Default)]
 pub struct Declaration {
     /// Input and output ports.

@@ -28,6 +28,31 @@ pub enum Kernel {
 }
 
 /// A row-wise kernel over batches.
+///
+/// ```
+/// use arrow::array::RecordBatch;
+/// use searchmill_engine::prelude::*;
+/// use searchmill_schemas::{Document, from_batch, to_batch};
+///
+/// struct Uppercase;
+///
+/// impl MapKernel for Uppercase {
+///     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+///         let mut documents: Vec<Document> = from_batch(batch)?;
+///         for document in &mut documents {
+///             document.text = document.text.to_uppercase();
+///         }
+///         Ok(output.push_rows("documents", &documents)?)
+///     }
+/// }
+///
+/// let document = Document { id: "d1".to_owned(), title: None, text: "quiet".to_owned(), metadata: None };
+/// let mut output = MapOutput::default();
+/// Uppercase.map(&to_batch(&[document])?, &mut output)?;
+/// let documents: Vec<Document> = from_batch(&output.batches[0].1)?;
+/// assert_eq!(documents[0].text, "QUIET");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait MapKernel: Send + Sync {
     /// Maps one batch of the main input. The output must not depend on how the input is cut into batches.
     ///

@@ -34,7 +34,12 @@ use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate
 ///
 /// # Errors
 /// Fails with every error found.
-pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
+pub(crate) fn bind(
+    mut spec: Spec,
+    file: &Path,
+    directory: &Path,
+    registry: &Registry,
+) -> Result<Plan, Vec<Diagnostic>> {
     let mut errors = Vec::new();
     choose_deciding(&mut spec, registry, &mut errors);
     // First without the nodes that gather: which ones are needed depends on the ports of the others.

@@ -9,7 +9,7 @@ use crate::spec::same_output;
 
 /// An output that a loop hands on, as far as it is known which round it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfLoop {
+pub(crate) struct OfLoop {
     /// Its name.
     pub name: String,
     /// Its node; `None` until rows decide which round it is of.
@@ -22,7 +22,7 @@ pub struct OfLoop {
 
 impl OfLoop {
     /// Returns its node or, until that is known, those on which it depends.
-    pub fn behind(&self) -> Vec<NodeIndex> {
+    pub(crate) fn behind(&self) -> Vec<NodeIndex> {
         match self.node {
             Some(node) => vec![node],
             None => [self.last].into_iter().chain(self.decision).collect(),
@@ -32,13 +32,13 @@ impl OfLoop {
 
 impl Plan {
     /// Returns the outputs that loops hand on under that name: one, or one of each loop of a matrix.
-    pub fn of_loops(&self, name: &str) -> Vec<OfLoop> {
+    pub(crate) fn of_loops(&self, name: &str) -> Vec<OfLoop> {
         let found = self.loops.handed_on.iter().filter(|(id, _)| same_output(id, name));
         found.map(|(id, output)| self.of_loop(id, output)).collect()
     }
 
     /// Returns all outputs that loops hand on.
-    pub fn all_of_loops(&self) -> Vec<OfLoop> {
+    pub(crate) fn all_of_loops(&self) -> Vec<OfLoop> {
         self.loops.handed_on.iter().map(|(id, output)| self.of_loop(id, output)).collect()
     }
 

@@ -44,16 +44,17 @@ mod result_checks;
 mod pipeline_test;
 mod bind;
 
-pub use bind::bind;
+pub(crate) use bind::bind;
 pub use datafusion_error::{check_types, explain, missing_input, parse_fault};
 pub use graph::{Input, Node, Plan, Tie};
-pub use loop_output::OfLoop;
+pub(crate) use loop_output::OfLoop;
 pub use loops::{End, Loop};
-pub use paths::check_store;
+pub(crate) use paths::check_store;
 /// The index of a node in a plan. Plans of one text have the same nodes at the same indices.
 pub use petgraph::graph::NodeIndex;
-pub use result_checks::{Offenders, ROWS, unfit_column};
-pub use schema::pipeline_schema;
-pub use select::{Selection, asked_for, asked_of_loops, named_by, select, with_all_before, with_all_before_but};
-pub use services::with_files_of_services;
-pub use settle::NotReached;
+pub(crate) use result_checks::{Offenders, ROWS, unfit_column};
+pub(crate) use schema::pipeline_schema;
+pub use select::Selection;
+pub(crate) use select::{asked_for, asked_of_loops, named_by, select, with_all_before, with_all_before_but};
+pub(crate) use services::with_files_of_services;
+pub(crate) use settle::NotReached;

@@ -101,7 +101,7 @@ pub(super) fn check_destinations(
 }
 
 /// Reports destinations that equal, contain, or are inside the store (a folder or URL).
-pub fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnostic> {
+pub(crate) fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnostic> {
     let store = place(&store.to_string_lossy(), directory);
     let mut errors = Vec::new();
     for node in &plan.nodes {

@@ -23,14 +23,14 @@ use crate::operator::{
 use crate::spec::{CheckSpec, NodeSpec, Rule, suggest};
 
 /// The name of the checked table in SQL.
-pub const ROWS: &str = "rows";
+pub(crate) const ROWS: &str = "rows";
 /// Columns of an offending row that are shown (at most).
 const SHOWN: usize = 6;
 /// The column of `unique` with the number of equal rows.
 const TIMES: &str = "number of rows";
 
 /// A query that returns the rows that break a rule.
-pub struct Offenders {
+pub(crate) struct Offenders {
     rule: Rule,
     /// Whether the query may give another answer for the same rows (`now()`).
     fleeting: AtomicBool,
@@ -38,7 +38,7 @@ pub struct Offenders {
 
 impl Offenders {
     /// Returns the query for a rule; `None` for rules about numbers of rows.
-    pub fn of(rule: &Rule) -> Option<Self> {
+    pub(crate) fn of(rule: &Rule) -> Option<Self> {
         if matches!(rule, Rule::Rows { .. } | Rule::Rejects { .. }) {
             return None;
         }
@@ -46,7 +46,7 @@ impl Offenders {
     }
 
     /// Whether the planned query may give another answer for the same rows.
-    pub fn is_fleeting(&self) -> bool {
+    pub(crate) fn is_fleeting(&self) -> bool {
         self.fleeting.load(Ordering::Relaxed)
     }
 
@@ -238,7 +238,7 @@ fn unfit(spec: &CheckSpec, schema: &SchemaRef) -> Option<Diagnostic> {
 }
 
 /// Returns why a rule cannot be applied to a column, and the remedy.
-pub fn unfit_column(rule: &Rule, column: &str, schema: &SchemaRef) -> Option<(String, String)> {
+pub(crate) fn unfit_column(rule: &Rule, column: &str, schema: &SchemaRef) -> Option<(String, String)> {
     let Ok(field) = schema.field_with_name(column) else {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         return Some((format!("there is no column `{column}`"), suggest(column, &names, "columns")));

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::operator::{OperatorEntry, Registry};
 
 /// Returns the schema of a pipeline file.
-pub fn pipeline_schema(registry: &Registry) -> Value {
+pub(crate) fn pipeline_schema(registry: &Registry) -> Value {
     let mut definitions = Map::new();
     let mut branches = Vec::new();
     let mut names = Vec::new();

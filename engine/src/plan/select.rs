@@ -21,7 +21,7 @@ pub struct Selection {
 ///
 /// # Errors
 /// Fails with the first id that the plan does not have.
-pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<NodeIndex>, String> {
+pub(crate) fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<NodeIndex>, String> {
     let mut chosen: BTreeSet<NodeIndex> = plan.indices().collect();
     if !selection.targets.is_empty() {
         chosen = reach(named_by(plan, &selection.targets)?, |node| plan.dependencies(node));
@@ -46,7 +46,7 @@ impl Selection {
 
 /// Returns the nodes that were named by their own id (not by one that stands for all variants or rounds), and those that
 /// no other selected node uses.
-pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<NodeIndex>) -> BTreeSet<NodeIndex> {
+pub(crate) fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<NodeIndex>) -> BTreeSet<NodeIndex> {
     let mut asked = BTreeSet::new();
     for id in selection.ids() {
         asked.extend(node_of(plan, id));
@@ -60,7 +60,7 @@ pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<NodeInd
 }
 
 /// Returns the outputs named by a selection that loops hand on.
-pub fn asked_of_loops(plan: &Plan, selection: &Selection) -> Vec<OfLoop> {
+pub(crate) fn asked_of_loops(plan: &Plan, selection: &Selection) -> Vec<OfLoop> {
     let mut found = Vec::new();
     for id in selection.ids() {
         if node_of(plan, id).is_none() {
@@ -83,12 +83,12 @@ fn node_of(plan: &Plan, id: &str) -> Option<NodeIndex> {
 }
 
 /// Adds all dependencies to the chosen nodes; a run ignores the other nodes.
-pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<NodeIndex>) -> BTreeSet<NodeIndex> {
+pub(crate) fn with_all_before(plan: &Plan, chosen: &BTreeSet<NodeIndex>) -> BTreeSet<NodeIndex> {
     reach(chosen.iter().copied().collect(), |node| plan.dependencies(node))
 }
 
 /// Adds dependencies, but none of nodes whose outputs are known.
-pub fn with_all_before_but(
+pub(crate) fn with_all_before_but(
     plan: &Plan,
     chosen: &BTreeSet<NodeIndex>,
     known: impl Fn(NodeIndex) -> bool,
@@ -101,7 +101,7 @@ pub fn with_all_before_but(
 ///
 /// # Errors
 /// Fails with the first id that the plan does not have.
-pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
+pub(crate) fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
     let mut found = Vec::new();
     for id in ids {
         let before = found.len();

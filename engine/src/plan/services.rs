@@ -45,7 +45,11 @@ pub(super) fn identity(services: &[ServiceSpec], params: &Value) -> Value {
 }
 
 /// Adds the files and programs that the words of services name to what an operator reads. `services`: see [`identity`].
-pub fn with_files_of_services(declaration: Declaration, services: &Value, commands: CommandSources) -> Declaration {
+pub(crate) fn with_files_of_services(
+    declaration: Declaration,
+    services: &Value,
+    commands: CommandSources,
+) -> Declaration {
     let mut programs: Vec<Vec<String>> = Vec::new();
     for service in services.as_object().into_iter().flat_map(Map::values) {
         let Some(words) = service["words"].as_array() else { continue };

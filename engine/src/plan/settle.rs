@@ -35,7 +35,7 @@ impl Awaited<'_> {
 }
 
 /// Why a node does not run: a loop ended before it.
-pub struct NotReached<'p> {
+pub(crate) struct NotReached<'p> {
     /// The loop.
     pub repeats: &'p Loop,
     /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
@@ -83,7 +83,7 @@ impl Plan {
     }
 
     /// Returns the loop whose end keeps the node from running, and what the node needs of it.
-    pub fn ended(&self, node: NodeIndex) -> Option<NotReached<'_>> {
+    pub(crate) fn ended(&self, node: NodeIndex) -> Option<NotReached<'_>> {
         let ended = *self.loops.ended.get(&node)?;
         let repeats = &self.loops[ended];
         if self.loops.round_of.get(&node).is_some_and(|place| place.of == ended) {

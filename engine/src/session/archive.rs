@@ -2,27 +2,40 @@
 
 use std::io::Read;
 
-use super::failure::{Failure, released};
+use super::failure::{Failure, check_released};
 use super::find::find;
-use super::open::Session;
+use super::views::{LineageView, StoreView};
 use crate::lineage::archive::{Export, Imported, Request, import};
 use crate::lineage::attest::{Comparison, Statement, compare, statement};
 
-impl Session {
-    /// Gathers an artifact and everything that produced it, ready to be written to a file. With `shallow`, only the
-    /// records of its inputs; with `memo`, also the remembered rows. Without `what`, only remembered rows.
+/// What an archive has besides the artifact and its files.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// The run that has the artifact (the newest one).
+    pub run: Option<String>,
+    /// Of the inputs of the artifact, only the records.
+    pub shallow: bool,
+    /// Also the remembered rows.
+    pub memo: bool,
+}
+
+impl StoreView<'_> {
+    /// Gathers an artifact and everything that produced it, ready to be written to a file. Without `what`, only
+    /// remembered rows.
     ///
     /// # Errors
     /// Fails if there is no such artifact, or if something is damaged.
-    pub fn export(&self, what: Option<&str>, run: Option<&str>, shallow: bool, memo: bool) -> Result<Export, Failure> {
-        let store = self.existing()?;
+    pub fn export(&self, what: Option<&str>, options: &ExportOptions) -> Result<Export, Failure> {
+        let store = self.session.existing()?;
         let in_use = store.enter()?;
-        let root = what.map(|what| find(self, what, run, false)).transpose()?.map(|named| named.root(store));
-        let note = root.as_ref().and_then(|root| store.release_of(&root.artifact));
-        if let Some(note) = note.filter(|_| !store.is_shared()) {
-            return Err(released(&note));
+        let root = match what {
+            Some(what) => Some(find(self.session, what, options.run.as_deref(), false)?.root(store)),
+            None => None,
+        };
+        if let Some(root) = &root {
+            check_released(store, &root.artifact)?;
         }
-        Ok(Export::gather(store, in_use, &Request { root, shallow, memo })?)
+        Ok(Export::gather(store, in_use, &Request { root, shallow: options.shallow, memo: options.memo })?)
     }
 
     /// Imports an archive into the store, which is created if it does not exist.
@@ -30,17 +43,19 @@ impl Session {
     /// # Errors
     /// Fails if the archive is invalid; nothing is imported then.
     pub fn import(&self, archive: impl Read) -> Result<Imported, Failure> {
-        Ok(import(self.store()?, archive)?)
+        Ok(import(self.session.create()?, archive)?)
     }
+}
 
+impl LineageView<'_> {
     /// Returns an artifact's name and its attestation statement.
     ///
     /// # Errors
     /// Fails if there is no such artifact, or if it is damaged.
     pub fn statement(&self, what: &str, run: Option<&str>) -> Result<(String, Statement), Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let _in_use = store.enter()?;
-        let root = find(self, what, run, false)?.root(store);
+        let root = find(self.session, what, run, false)?.root(store);
         let statement = statement(store, &root)?;
         Ok((root.name, statement))
     }
@@ -50,6 +65,6 @@ impl Session {
     /// # Errors
     /// Fails if the store cannot be read.
     pub fn compare(&self, statement: &Statement) -> Result<Vec<(String, Comparison)>, Failure> {
-        Ok(compare(self.look()?, statement))
+        Ok(compare(self.session.look()?, statement))
     }
 }

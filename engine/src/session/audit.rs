@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::failure::Failure;
-use super::open::Session;
 use super::run::runtime;
+use super::views::LineageView;
 use crate::execute::{Machine, ReplayOptions, replay};
 use crate::lineage::{
     Catalog, Missing, NotFound, Report, Roots, Target, choices, note_checks, note_unfinished, resolve, upstream,
@@ -15,8 +15,10 @@ use crate::lineage::{
 use crate::store::{NodeRun, Store, StoreUse};
 
 /// How thoroughly to audit. The default reads and compares everything recorded, and recomputes nothing.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AuditOptions {
+    /// The run that has the target (the newest one).
+    pub run: Option<String>,
     /// Recompute the outputs of deterministic nodes.
     pub replay: bool,
     /// Derive again what external nodes recorded.
@@ -32,6 +34,7 @@ pub struct AuditOptions {
 }
 
 /// The result of an audit.
+#[non_exhaustive]
 pub struct Audit {
     /// Description of the audited target.
     pub target: String,
@@ -43,7 +46,7 @@ pub struct Audit {
     _in_use: Option<StoreUse>,
 }
 
-impl Session {
+impl LineageView<'_> {
     /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it; of what a loop hands on,
     /// also the choice of the round. `checking` gets the name of every node before it is recomputed. Not for code that
     /// already runs on tokio.
@@ -53,16 +56,18 @@ impl Session {
     pub fn audit(
         &self,
         what: &str,
-        run: Option<&str>,
-        options: AuditOptions,
+        options: &AuditOptions,
         checking: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Audit, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
+        // Before anything is read, so that no collection comes in between. A read-only store cannot be entered.
         let in_use = store.enter().ok();
         let catalog = Catalog::read(store);
-        let target = resolve(store, &catalog, what, run, self.directory()).map_err(changed)?;
+        let target =
+            resolve(store, &catalog, what, options.run.as_deref(), self.session.directory()).map_err(changed)?;
         let mut roots = Roots::of(store, &catalog, &target);
         let mut entries = ledger(store, &target);
+        // Which round a loop hands on is a claim, too: what decided it is audited with it.
         for choice in choices(store, what, &target) {
             roots.add(Roots::of(store, &catalog, &choice));
             entries.extend(ledger(store, &choice));
@@ -70,7 +75,9 @@ impl Session {
         let closure = upstream(&catalog, &roots);
         let mut report = verify(store, &catalog, &roots, &closure, &entries, options.strict);
         let mut runs: BTreeSet<String> = closure.steps.iter().map(|step| step.result.run.clone()).collect();
-        runs.extend(run_of(&target));
+        if let Target::Run(run) | Target::Node { run, .. } = &target {
+            runs.insert(run.clone());
+        }
         runs.extend(report.replaced.values().cloned());
         verify_ledger(store, &runs, &mut report);
         verify_records(store, &runs, &mut report);
@@ -78,26 +85,26 @@ impl Session {
         if let Target::Run(run) = &target {
             note_unfinished(store, run, &mut report);
         }
-        let seed = options.seed.unwrap_or_else(clock);
+        // Without a seed, one that could not be predicted when the rows were recorded.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = u64::from(now.subsec_nanos()) ^ now.as_secs().rotate_left(20);
+        let seed = options.seed.unwrap_or(clock);
         if options.replay || options.rollouts {
-            let options = self.replay_options(options, seed);
-            let work = replay(store.clone(), self.registry().clone(), Arc::new(closure), options, report, checking);
+            let replayed = ReplayOptions {
+                replay: options.replay,
+                recheck: options.rollouts,
+                sample: options.sample,
+                seed,
+                allow_programs: options.allow_programs,
+                machine: Machine::detect(),
+                directory: self.session.directory().to_owned(),
+                secrets: Arc::clone(&self.session.secrets),
+            };
+            let registry = self.session.registry().clone();
+            let work = replay(store.clone(), registry, Arc::new(closure), replayed, report, checking);
             report = runtime()?.block_on(work)?;
         }
         Ok(Audit { target: describe(&target), seed: options.sample.map(|_| seed), report, _in_use: in_use })
-    }
-
-    fn replay_options(&self, options: AuditOptions, seed: u64) -> ReplayOptions {
-        ReplayOptions {
-            replay: options.replay,
-            recheck: options.rollouts,
-            sample: options.sample,
-            seed,
-            allow_programs: options.allow_programs,
-            machine: Machine::detect(),
-            directory: self.directory().to_owned(),
-            secrets: Arc::clone(&self.secrets),
-        }
     }
 }
 
@@ -106,16 +113,10 @@ fn changed(missing: NotFound) -> Failure {
     if missing.cause != Missing::Changed {
         return missing.into();
     }
-    let help = missing.help.map_or_else(String::new, |help| format!(" ({help})"));
-    Failure::Other(format!("{}{help}", missing.message))
-}
-
-/// Returns the run of the target, if it names one.
-fn run_of(target: &Target) -> Option<String> {
-    match target {
-        Target::Run(run) | Target::Node { run, .. } => Some(run.clone()),
-        _ => None,
-    }
+    Failure::Other(match missing.help {
+        Some(help) => format!("{} ({help})", missing.message),
+        None => missing.message,
+    })
 }
 
 /// Returns the ledger entries of the target: all nodes of a run, or one node.
@@ -137,10 +138,4 @@ fn describe(target: &Target) -> String {
         Target::Source { name, content } => format!("results made from {name} ({content})"),
         Target::Delivered { name, id } => format!("file {name} (artifact {id})"),
     }
-}
-
-/// A seed that could not be predicted when the rows were recorded.
-fn clock() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::from(now.subsec_nanos()) ^ now.as_secs().rotate_left(20)
 }

@@ -7,10 +7,11 @@ use crate::endpoint::without_user_info;
 use crate::error::{Blame, OperatorError};
 use crate::lineage::archive::ArchiveError;
 use crate::lineage::{Missing, NotFound};
-use crate::store::{Release, StoreError};
+use crate::store::{ArtifactId, Store, StoreError};
 
 /// An error of a session.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// The pipeline is invalid: all findings, and the texts they point into.
     Pipeline(Vec<Diagnostic>, Box<SourceMap>),
@@ -54,11 +55,16 @@ impl Failure {
     }
 }
 
-/// The error for an artifact whose files were released.
-pub(super) fn released(note: &Release) -> Failure {
+/// Fails if the files of an artifact were released.
+pub(super) fn check_released(store: &Store, id: &ArtifactId) -> Result<(), Failure> {
+    let Some(note) = store.release_of(id) else { return Ok(()) };
+    // A shared store fetches the files that are not here.
+    if store.is_shared() {
+        return Ok(());
+    }
     let (node, pipeline) = (&note.of.node, &note.of.pipeline);
     let failure = Failure::usage(format!("this output of `{node}` was released to save space: its files are not here"));
-    failure.with_help(format!("`searchmill run FILE {node}`, with the file of `{pipeline}`, makes it again"))
+    Err(failure.with_help(format!("`searchmill run FILE {node}`, with the file of `{pipeline}`, makes it again")))
 }
 
 /// Formats one line per finding (`FILE:LINE:COLUMN: message (help)`), or a single line.

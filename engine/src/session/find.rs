@@ -46,22 +46,28 @@ pub(super) fn find(session: &Session, what: &str, run: Option<&str>, rejects: bo
         let port = if rejects { Some("rejects".to_owned()) } else { port };
         return of_node(run, node, port);
     }
-    let nothing = || came_to_nothing(store, &runs, what).map(Failure::from);
-    if run.is_some() {
-        return Err(nothing().unwrap_or_else(|| no_output(store, &runs[0], what).into()));
+    // A pin or an id that begins like this is of no use if a run was named.
+    if run.is_none() {
+        if let Some(pin) = store.pinned(what)? {
+            return Ok(Named { artifact: pin.artifact, origin: Origin::Pin(pin) });
+        }
+        if let Some(found) = by_prefix(store, what)? {
+            return Ok(found);
+        }
     }
-    if let Some(pin) = store.pinned(what)? {
-        return Ok(Named { artifact: pin.artifact, origin: Origin::Pin(pin) });
+    // A node that failed or was skipped is no unknown name.
+    if let Some(nothing) = came_to_nothing(store, &runs, what) {
+        return Err(nothing.into());
     }
-    match by_prefix(store, what)? {
-        Some(found) => Ok(found),
-        None => Err(nothing().unwrap_or_else(|| unknown(store, what))),
-    }
+    Err(if run.is_some() { no_output(store, &runs[0], what).into() } else { unknown(store, what) })
 }
 
 fn of_node(run: String, node: Box<NodeRun>, port: Option<String>) -> Result<Named, Failure> {
-    let first = || node.outputs.first().map(|(port, _)| port.clone()).unwrap_or_default();
-    let port = port.unwrap_or_else(first);
+    let port = match port {
+        Some(port) => port,
+        // The first output is the main one.
+        None => node.outputs.first().map(|(port, _)| port.clone()).unwrap_or_default(),
+    };
     let Some(output) = node.outputs.get(&port) else {
         let ports = node.outputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let message = format!("node `{}` has no output `{port}`", node.node);
@@ -73,6 +79,7 @@ fn of_node(run: String, node: Box<NodeRun>, port: Option<String>) -> Result<Name
 /// Finds the artifact whose id begins with `prefix`; the whole id also finds one that no run names.
 fn by_prefix(store: &Store, prefix: &str) -> Result<Option<Named>, Failure> {
     let mut found: Vec<Named> = Vec::new();
+    // The runs are read for it: not for every short name that is no node.
     let runs = if prefix.len() >= LEAST_DIGITS { store.newest_runs() } else { Vec::new() };
     for run in runs {
         for node in store.run_nodes(&run) {
@@ -89,8 +96,13 @@ fn by_prefix(store: &Store, prefix: &str) -> Result<Option<Named>, Failure> {
         let message = format!("`{prefix}` begins more than one artifact's id");
         return Err(Failure::usage(message).with_help("write more of it"));
     }
-    let in_store = || ArtifactId::parse(prefix).filter(|id| store.artifact(id).is_some());
-    Ok(found.pop().or_else(|| in_store().map(|artifact| Named { artifact, origin: Origin::Store })))
+    if let Some(found) = found.pop() {
+        return Ok(Some(found));
+    }
+    match ArtifactId::parse(prefix) {
+        Some(artifact) if store.artifact(&artifact).is_some() => Ok(Some(Named { artifact, origin: Origin::Store })),
+        _ => Ok(None),
+    }
 }
 
 fn unknown(store: &Store, name: &str) -> Failure {

@@ -1,19 +1,21 @@
 //! The runs of the store: records, events, and differences between two runs.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::open::Session;
+use super::views::RunsView;
 use crate::fingerprint::Digest;
-use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, run_of};
+use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, name_in, run_of};
 use crate::node_id::NodeId;
 use crate::store::{NodeResult, NodeRun, RunRecord, Store};
 
 /// A run of the store.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PastRun {
     /// The run's record; `None` if it is damaged.
     pub record: Option<RunRecord>,
@@ -34,29 +36,59 @@ pub struct RunEdge {
     pub to: NodeId,
 }
 
-impl Session {
+impl RunsView<'_> {
     /// Returns the ids of all runs, oldest first.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_ids(&self) -> Result<Vec<String>, Failure> {
-        Ok(self.look()?.run_ids())
+    pub fn ids(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.session.look()?.run_ids())
     }
 
     /// Whether there is a run of that id. Ask this of ids from outside before anything else: they may be paths.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn has_run(&self, id: &str) -> Result<bool, Failure> {
-        Ok(self.look()?.has_run(id))
+    pub fn contains(&self, id: &str) -> Result<bool, Failure> {
+        Ok(self.session.look()?.has_run(id))
+    }
+
+    /// Returns the newest run of this store, imported ones excluded.
+    ///
+    /// # Errors
+    /// Fails if there is no store.
+    pub fn last(&self) -> Result<Option<RunRecord>, Failure> {
+        let store = self.session.existing()?;
+        Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
+    }
+
+    /// Returns the id of the newest run of the pipeline in that file.
+    ///
+    /// # Errors
+    /// Fails if there is no store, if the file cannot be read, or if its pipeline never ran.
+    pub fn newest_of(&self, file: &Path) -> Result<String, Failure> {
+        let store = self.session.existing()?;
+        let (path, shown) = (self.session.directory().join(file), file.display());
+        let name = name_in(&path);
+        if name.is_none() && path.exists() {
+            let message = format!("the name of the pipeline in `{shown}` cannot be read");
+            return Err(Failure::usage(message).with_help(format!("`searchmill validate {shown}` says why")));
+        }
+        if let Some(name) = name
+            && let Some((run, _)) = store.last_run(&name)
+        {
+            return Ok(run.id);
+        }
+        let failure = Failure::usage(format!("the store has no run of `{shown}`"));
+        Err(failure.with_help("`searchmill runs` lists the runs"))
     }
 
     /// Returns one run.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn past_run(&self, id: &str) -> Result<PastRun, Failure> {
-        let store = self.look()?;
+    pub fn get(&self, id: &str) -> Result<PastRun, Failure> {
+        let store = self.session.look()?;
         let record = store.run(id);
         // The record of a run that ended says so: no lock has to be looked at.
         let may_run = record.as_ref().is_none_or(|record| record.finished.is_none());
@@ -67,16 +99,16 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_nodes(&self, id: &str) -> Result<Vec<NodeRun>, Failure> {
-        Ok(self.look()?.run_nodes(id))
+    pub fn nodes(&self, id: &str) -> Result<Vec<NodeRun>, Failure> {
+        Ok(self.session.look()?.run_nodes(id))
     }
 
     /// Returns the events of a run, or of the newest one: one JSON object per line.
     ///
     /// # Errors
     /// Fails if there is no such run.
-    pub fn run_events(&self, run: Option<&str>) -> Result<String, Failure> {
-        let store = self.existing()?;
+    pub fn events(&self, run: Option<&str>) -> Result<String, Failure> {
+        let store = self.session.existing()?;
         Ok(store.run_events(&run_of(store, run.unwrap_or("latest"))?))
     }
 
@@ -84,24 +116,24 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_events_from(&self, id: &str, byte: u64) -> Result<(String, u64), Failure> {
-        Ok(self.look()?.run_events_from(id, byte)?)
+    pub fn events_from(&self, id: &str, byte: u64) -> Result<(String, u64), Failure> {
+        Ok(self.session.look()?.run_events_from(id, byte)?)
     }
 
     /// Returns the last event of a run that ended: its summary.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_end(&self, id: &str) -> Result<Option<Value>, Failure> {
-        Ok(self.look()?.run_end(id))
+    pub fn end(&self, id: &str) -> Result<Option<Value>, Failure> {
+        Ok(self.session.look()?.run_end(id))
     }
 
     /// Returns what the nodes of a run read from one another, by the order in which the readers ended.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn run_edges(&self, id: &str) -> Result<Vec<RunEdge>, Failure> {
-        let store = self.look()?;
+    pub fn edges(&self, id: &str) -> Result<Vec<RunEdge>, Failure> {
+        let store = self.session.look()?;
         let nodes = store.run_nodes(id);
         let mut makers: BTreeMap<Digest, Vec<(&str, &str)>> = BTreeMap::new();
         for node in &nodes {
@@ -117,8 +149,10 @@ impl Session {
         for node in &nodes {
             for read in store.inputs_of(node) {
                 // Equal content has several makers: one is enough to see where it is from.
-                let made = makers.get(&read.digest).and_then(|made| made.iter().find(|(from, _)| node.node != *from));
-                if let Some((from, output)) = made {
+                // A node that passes its input on is no maker of it.
+                if let Some(made) = makers.get(&read.digest)
+                    && let Some((from, output)) = made.iter().find(|(from, _)| node.node != *from)
+                {
                     edges.push(RunEdge { from: (*from).into(), output: (*output).to_owned(), to: node.node.clone() });
                 }
             }
@@ -131,8 +165,8 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn node_result(&self, node: &NodeRun) -> Result<Option<NodeResult>, Failure> {
-        let store = self.look()?;
+    pub fn result(&self, node: &NodeRun) -> Result<Option<NodeResult>, Failure> {
+        let store = self.session.look()?;
         Ok(node.key.and_then(|key| store.result(&key)))
     }
 
@@ -141,7 +175,7 @@ impl Session {
     /// # Errors
     /// Fails if a run does not exist or its record is damaged.
     pub fn diff(&self, one: &str, other: &str) -> Result<RunDiff, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let (one, other) = two_runs(store, one, other)?;
         Ok(diff_runs(store, &Catalog::read(store), &one, &other))
     }
@@ -151,7 +185,7 @@ impl Session {
     /// # Errors
     /// Fails if a run or a node does not exist, or a record is damaged.
     pub fn diff_nodes(&self, one: &str, other: &str, nodes: [&str; 2]) -> Result<RunDiff, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let (one, other) = two_runs(store, one, other)?;
         Ok(diff_nodes(store, &Catalog::read(store), &one, &other, nodes)?)
     }
@@ -159,26 +193,24 @@ impl Session {
 
 fn two_runs(store: &Store, one: &str, other: &str) -> Result<(RunRecord, RunRecord), Failure> {
     let other = record(store, other)?;
-    let one = match one {
-        "previous" => previous(store, &other).ok_or_else(|| no_earlier(&other))?,
-        named => record(store, named)?,
-    };
-    Ok((one, other))
+    if one != "previous" {
+        return Ok((record(store, one)?, other));
+    }
+    for id in store.run_ids().iter().rev() {
+        // An imported run is no earlier run of this store.
+        if *id < other.id
+            && !store.is_imported(id)
+            && let Some(earlier) = store.run(id)
+            && earlier.pipeline == other.pipeline
+        {
+            return Ok((earlier, other));
+        }
+    }
+    let message = format!("there is no earlier run of the pipeline `{}` than {}", other.pipeline, other.id);
+    Err(Failure::usage(message).with_help("`searchmill runs` lists runs; name the two to compare"))
 }
 
 fn record(store: &Store, text: &str) -> Result<RunRecord, Failure> {
     let id = run_of(store, text)?;
     store.run(&id).ok_or_else(|| Failure::Other(format!("the record of run {id} cannot be read")))
-}
-
-/// Returns the newest run of the same pipeline before that one.
-fn previous(store: &Store, run: &RunRecord) -> Option<RunRecord> {
-    let ids = store.run_ids();
-    let earlier = ids.iter().rev().filter(|id| **id < run.id && !store.is_imported(id));
-    earlier.filter_map(|id| store.run(id)).find(|record| record.pipeline == run.pipeline)
-}
-
-fn no_earlier(run: &RunRecord) -> Failure {
-    let message = format!("there is no earlier run of the pipeline `{}` than {}", run.pipeline, run.id);
-    Failure::usage(message).with_help("`searchmill runs` lists runs; name the two to compare")
 }

@@ -1,7 +1,7 @@
 //! Marks and notes of people about rows.
 
 use super::failure::Failure;
-use super::open::Session;
+use super::views::StoreView;
 use crate::execute::unix_time;
 use crate::store::Label;
 
@@ -10,14 +10,14 @@ const NOTE: usize = 10_000;
 /// Characters of an author's name (at most).
 const AUTHOR: usize = 100;
 
-impl Session {
+impl StoreView<'_> {
     /// Keeps what a person says of a row of the store; the time is now. One without mark and note takes back what the
     /// author said of the row.
     ///
     /// # Errors
     /// Fails if the table is not in the store, if no author is named, if a text is too long, or if it cannot be written.
     pub fn label(&self, label: Label) -> Result<Label, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         if store.artifact(&label.artifact).is_none() {
             return Err(Failure::usage(format!("the artifact {} is not in the store", label.artifact)));
         }
@@ -38,9 +38,9 @@ impl Session {
     /// # Errors
     /// Fails if they cannot be read.
     pub fn labels(&self) -> Result<(Vec<Label>, usize), Failure> {
-        if !self.has_store()? {
+        if !self.exists()? {
             return Ok((Vec::new(), 0));
         }
-        Ok(self.existing()?.labels()?)
+        Ok(self.session.existing()?.labels()?)
     }
 }

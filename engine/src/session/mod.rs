@@ -8,6 +8,10 @@
 //! The session opens the store when a call needs it. Calls that only read create nothing. Calls that write create the
 //! store.
 //!
+//! [`Session`] itself checks, predicts and runs pipelines. What a store has is behind three views (`views`):
+//! [`Session::store`] (artifacts, pins, labels, schedules), [`Session::runs`] (runs) and [`Session::lineage`] (traces,
+//! audits, attestations).
+//!
 //! `pipeline` reads and binds a file. `settings` reads a file with the settings of a command. `options` applies the
 //! options of a run to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs. `survey`
 //! answers `plan`, `why` and `status`; `pipeline_test` runs the tests of a pipeline. `find` interprets a word of the
@@ -17,6 +21,7 @@
 
 mod failure;
 mod open;
+mod views;
 mod pipeline;
 mod settings;
 mod options;
@@ -38,9 +43,11 @@ mod operators;
 mod tests;
 mod store_location;
 
+pub use archive::ExportOptions;
 pub use audit::{Audit, AuditOptions};
 pub use browse::{Bin, Choice, ColumnSummary, Common, Order, QuestionRounds, Rounds, Rows, Scorer, Table};
 pub use failure::Failure;
+pub use gc::PinOptions;
 pub use history::{PastRun, RunEdge};
 pub use open::Session;
 pub use pipeline::Pipeline;
@@ -50,5 +57,6 @@ pub use run::PreparedRun;
 pub use settings::Settings;
 pub use show::{Located, Older, Shown};
 pub use store_location::StorePlace;
-pub use survey::Why;
+pub use survey::{Why, WhyOptions};
 pub use trace::{Direction, Trace};
+pub use views::{LineageView, RunsView, StoreView};

@@ -10,13 +10,15 @@ use super::store_location::StorePlace;
 use crate::execute::{WorkerPipes, work};
 use crate::operator::{Registry, SecretLookup};
 use crate::plan::pipeline_schema;
-use crate::store::{Schedules, ShownPage, Store};
+use crate::store::Store;
 
 /// Operators, a working folder and a store.
 ///
 /// The store is opened by the first call that needs it. Calls that only read create nothing: [`Session::survey`] treats
-/// a missing store as empty, and queries for results fail. Calls that write ([`Session::run`], [`Session::import`], …)
+/// a missing store as empty, and queries for results fail. Calls that write ([`Session::run`], [`StoreView::import`], …)
 /// create the store.
+///
+/// [`StoreView::import`]: super::StoreView::import
 pub struct Session {
     registry: Registry,
     directory: PathBuf,
@@ -37,7 +39,7 @@ impl Session {
     pub fn open(directory: impl AsRef<Path>, registry: Registry) -> Result<Self, Failure> {
         let directory = std::path::absolute(directory)?;
         let session = Self::new(StorePlace::Folder(directory.join(".searchmill")), directory, registry);
-        session.store()?;
+        session.create()?;
         Ok(session)
     }
 
@@ -69,64 +71,6 @@ impl Session {
         pipeline_schema(&self.registry)
     }
 
-    /// Returns the store's folder relative to the working folder, or its address.
-    pub fn shown_store(&self) -> String {
-        self.place.shown(&self.directory)
-    }
-
-    /// Returns the message for a missing store.
-    pub fn no_store(&self) -> String {
-        format!("there is no store at {} yet", self.shown_store())
-    }
-
-    /// Whether the store exists.
-    ///
-    /// # Errors
-    /// Fails if the place cannot be read, or holds a store of another format.
-    pub fn has_store(&self) -> Result<bool, Failure> {
-        Ok(self.look()?.exists())
-    }
-
-    /// Opens the store and writes to it, to check that a run could.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be opened or written.
-    pub fn probe_store(&self) -> Result<(), Failure> {
-        let store = self.store()?;
-        store.drop_task(&store.keep_task(b"")?);
-        Ok(())
-    }
-
-    /// Notes that this process serves a page of the store, so that runs can name it. `None` if there is no store yet, or
-    /// it cannot be written to.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be used.
-    pub fn show_page(&self, address: &str) -> Result<Option<ShownPage>, Failure> {
-        if !self.has_store()? {
-            return Ok(None);
-        }
-        // The page can be looked at all the same.
-        let shown = self.store()?.show_page(address);
-        Ok(shown.inspect_err(|error| tracing::debug!("runs will not name the page: {error}")).ok())
-    }
-
-    /// Returns the addresses at which other processes of this machine show the store now.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be used.
-    pub fn shown_pages(&self) -> Result<Vec<String>, Failure> {
-        if self.has_store()? { Ok(self.existing()?.shown_pages()) } else { Ok(Vec::new()) }
-    }
-
-    /// Returns the schedules of the store, which is created if it does not exist.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be used.
-    pub fn schedules(&self) -> Result<Schedules, Failure> {
-        Ok(Schedules::of(self.store()?.clone()))
-    }
-
     /// Computes one node for a run in another process, which wrote `task`. For the worker programs named in `Workers`.
     ///
     /// # Errors
@@ -140,13 +84,14 @@ impl Session {
     }
 
     /// Returns the store, created if it does not exist.
-    pub(super) fn store(&self) -> Result<&Store, Failure> {
+    pub(super) fn create(&self) -> Result<&Store, Failure> {
         once(&self.opened, || self.place.open())
     }
 
     /// Returns the store for reading. A missing store is empty.
     pub(super) fn look(&self) -> Result<&Store, Failure> {
         match self.opened.get() {
+            // Open already, so with what this process has written.
             Some(store) => Ok(store),
             None => once(&self.looked, || self.place.look()),
         }
@@ -157,7 +102,7 @@ impl Session {
         let store = self.look()?;
         if !store.exists() {
             let help = "`searchmill run FILE` creates it; --store names another one, -C another folder";
-            return Err(Failure::usage(self.no_store()).with_help(help));
+            return Err(Failure::usage(self.store().missing_message()).with_help(help));
         }
         once(&self.complete, || store.fetch_records())?;
         Ok(store)
@@ -166,8 +111,10 @@ impl Session {
 
 /// Returns the value of a cell, set by the first call that succeeds.
 fn once<T, E: Into<Failure>>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&T, Failure> {
-    match cell.get() {
-        Some(value) => Ok(value),
-        None => make().map(|value| cell.get_or_init(|| value)).map_err(Into::into),
+    if let Some(value) = cell.get() {
+        return Ok(value);
     }
+    // Outside of the cell, as it may fail: of two threads at the same time, the value of one stays.
+    let value = make().map_err(Into::into)?;
+    Ok(cell.get_or_init(|| value))
 }

@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::open::Session;
 use super::run::runtime;
 use crate::error::{Blame, OperatorError};
-use crate::operator::{BoundOperator, Context, ContextParts, ParamIssue, http_client};
+use crate::operator::{BoundOperator, Context, ContextParts, http_client};
 
 impl Session {
     /// Binds a relational operator to params.
@@ -14,13 +14,17 @@ impl Session {
     /// # Errors
     /// Fails if there is no such operator, or if the params do not fit it.
     pub(super) fn bind_relational(&self, operator: &str, params: Value) -> Result<BoundOperator, Failure> {
-        let entry = self.registry().get(operator);
-        let entry = entry.ok_or_else(|| Failure::Other(format!("there is no operator `{operator}`")))?;
-        let bound = (entry.bind)(params).map_err(invalid)?;
-        match bound.declaration.issues.first() {
-            Some(issue) => Err(invalid(issue.clone())),
-            None => Ok(bound),
-        }
+        let Some(entry) = self.registry().get(operator) else {
+            return Err(Failure::Other(format!("there is no operator `{operator}`")));
+        };
+        let issue = match (entry.bind)(params) {
+            Ok(bound) => match bound.declaration.issues.first() {
+                Some(issue) => issue.clone(),
+                None => return Ok(bound),
+            },
+            Err(issue) => issue,
+        };
+        Err(Failure::Usage { message: format!("`{}`: {}", issue.path, issue.message), help: issue.help })
     }
 
     /// Calls `work` with the context of an operator: all threads, no seed, no secrets. Not for code that already runs
@@ -32,13 +36,12 @@ impl Session {
         let runtime = runtime()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let bare = ContextParts::bare(self.directory(), runtime.handle(), http_client()?);
-        work(&Context::new(ContextParts { threads, ..bare })).map_err(|error| match error.blame {
-            Blame::Pipeline => Failure::Usage { message: error.message, help: error.help },
-            _ => error.into(),
-        })
+        match work(&Context::new(ContextParts { threads, ..bare })) {
+            // Params of the command line, not of a pipeline: the caller can mend them.
+            Err(error) if error.blame == Blame::Pipeline => {
+                Err(Failure::Usage { message: error.message, help: error.help })
+            }
+            answer => Ok(answer?),
+        }
     }
-}
-
-fn invalid(issue: ParamIssue) -> Failure {
-    Failure::Usage { message: format!("`{}`: {}", issue.path, issue.message), help: issue.help }
 }

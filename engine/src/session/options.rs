@@ -8,7 +8,7 @@ use crate::endpoint::BudgetLimits;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows, survey};
 use crate::node_id::NodeId;
 use crate::operator::Source;
-use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, named_by, select};
+use crate::plan::{OfLoop, Plan, Selection, asked_for, asked_of_loops, named_by, select};
 use crate::spec::{RowLimit, meant_output};
 
 impl Session {
@@ -20,30 +20,37 @@ impl Session {
             select(plan, &options.selection)
         };
         let selected = selected.map_err(|id| unknown_node(plan, &id))?;
-        let (all, named): (Vec<_>, Vec<_>) = options.force.iter().cloned().partition(|id| id == "*");
-        let named = named_by(plan, &named).map_err(|id| unknown_node(plan, &id))?;
-        let mut force: BTreeSet<NodeId> = all.into_iter().map(NodeId::from).collect();
-        force.extend(named.into_iter().map(|index| plan[index].id().clone()));
+        let (mut force, mut named) = (BTreeSet::new(), Vec::new());
+        for id in &options.force {
+            // `*` is no name of a node: it stands for all of them.
+            if id == "*" {
+                force.insert(NodeId::from(id.as_str()));
+            } else {
+                named.push(id.clone());
+            }
+        }
+        for index in named_by(plan, &named).map_err(|id| unknown_node(plan, &id))? {
+            force.insert(plan[index].id().clone());
+        }
         if options.refresh_sources {
-            let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
-            force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
+            for node in &plan.nodes {
+                if node.sources.iter().any(Source::is_remote) {
+                    force.insert(node.id().to_owned());
+                }
+            }
         }
         let mut asked = asked_for(plan, &options.selection, &selected);
-        let of_loops = self.handed_on(plan, asked_of_loops(plan, &options.selection), &options.limit)?;
+        let mut of_loops = asked_of_loops(plan, &options.selection);
+        // Decisions say which round a loop hands on: without one in the store, its output is of no node yet.
+        if of_loops.iter().any(|output| output.node.is_none()) {
+            let behind = of_loops.iter().flat_map(OfLoop::behind).collect();
+            let request = Request { selected: Some(&behind), ..Request::new(self.directory()).limited(&options.limit) };
+            let mut decided = survey(plan, self.look()?, request)?.of_loops;
+            decided.retain(|output| of_loops.iter().any(|asked| asked.name == output.name));
+            of_loops = decided;
+        }
         asked.extend(of_loops.iter().filter_map(|output| output.node));
         Ok(Chosen { selected, asked, force })
-    }
-
-    /// Returns outputs of loops with the nodes that they are of, where cached decisions say which ones.
-    fn handed_on(&self, plan: &Plan, outputs: Vec<OfLoop>, limit: &RowLimit) -> Result<Vec<OfLoop>, Failure> {
-        if outputs.iter().all(|output| output.node.is_some()) {
-            return Ok(outputs);
-        }
-        let behind = outputs.iter().flat_map(OfLoop::behind).collect();
-        let request = Request { selected: Some(&behind), ..Request::new(self.directory()).limited(limit) };
-        let mut found = survey(plan, self.look()?, request)?.of_loops;
-        found.retain(|output| outputs.iter().any(|asked| asked.name == output.name));
-        Ok(found)
     }
 
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
@@ -83,15 +90,22 @@ pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, 
 
 /// Fails if the limit names what is no source of the plan.
 fn limited_sources(plan: &Plan, limit: &RowLimit) -> Result<(), Failure> {
-    let is_named = |node: &Node, name: &str| node.id() == name || node.id().name() == name;
     for name in limit.nodes.keys() {
-        let named: Vec<&Node> = plan.nodes.iter().filter(|node| is_named(node, name)).collect();
-        if named.is_empty() {
+        let (mut is_known, mut reads_inputs, mut sources) = (false, false, Vec::new());
+        for node in &plan.nodes {
+            if node.inputs.is_empty() {
+                sources.push(node.id().as_str());
+            }
+            // The name alone stands for all nodes of a matrix.
+            if node.id() == name.as_str() || node.id().name() == name {
+                is_known = true;
+                reads_inputs |= !node.inputs.is_empty();
+            }
+        }
+        if !is_known {
             return Err(unknown_node(plan, name));
         }
-        if named.iter().any(|node| !node.inputs.is_empty()) {
-            let mut sources: Vec<&str> =
-                plan.nodes.iter().filter(|node| node.inputs.is_empty()).map(|node| node.id().as_str()).collect();
+        if reads_inputs {
             sources.dedup();
             let failure = Failure::usage(format!("`{name}` is no source: --limit shortens what is read"));
             return Err(failure.with_help(format!("the sources are {}", sources.join(", "))));

@@ -36,26 +36,40 @@ impl Pipeline {
 
 /// Whether two findings are the same one, in two rounds of a loop.
 fn is_of_another_round(one: &Diagnostic, other: &Diagnostic) -> bool {
-    let spans = |finding: &Diagnostic| finding.labels.iter().map(|label| label.span).collect::<Vec<_>>();
-    let same = one.code == other.code && spans(one) == spans(other) && one.help == other.help;
-    same && without_rounds(&one.message) == without_rounds(&other.message)
+    let spans = one.labels.iter().map(|label| label.span);
+    let same = one.code == other.code && one.help == other.help;
+    // The spans, too: the same words about another line are another finding.
+    same && spans.eq(other.labels.iter().map(|label| label.span))
+        && without_rounds(&one.message) == without_rounds(&other.message)
 }
 
 /// Removes the numbers from the rounds in the ids of nodes.
 fn without_rounds(message: &str) -> String {
     const ROUND: &str = "round=";
     let mut parts = message.split(ROUND);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, rest| text + ROUND + rest.trim_start_matches(|digit: char| digit.is_ascii_digit()))
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for rest in parts {
+        text.push_str(ROUND);
+        text.push_str(rest.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+    }
+    text
 }
 
 /// Returns where a test sets the param that a span of a `--set` is about; other spans stay.
 fn written_at(span: Span, test: &TestCase, read: &SourceMap, sources: &SourceMap) -> Span {
-    let Some((_, text)) = sources.get(span.file).filter(|(name, _)| *name == Path::new(SET)) else { return span };
+    let text = match sources.get(span.file) {
+        Some((name, text)) if name == Path::new(SET) => text,
+        _ => return span,
+    };
     let Some(param) = test.params.iter().find(|param| param.set == text) else { return span };
+    // `KEY=VALUE`: what is left of the `=` is about the key.
     let at = if span.start <= text.find('=').unwrap_or_default() { param.key } else { param.value };
     let Some((path, _)) = read.get(at.file) else { return span };
-    sources.find(path).map_or(span, |file| Span { file, ..at })
+    // The test was read on its own: its file may have another number among these sources.
+    match sources.find(path) {
+        Some(file) => Span { file, ..at },
+        None => span,
+    }
 }
 
 impl Session {
@@ -103,21 +117,25 @@ impl Session {
         test: &TestCase,
         read: &SourceMap,
     ) -> Result<Pipeline, Failure> {
-        let set = overrides.set.iter().chain(test.params.iter().map(|param| &param.set)).cloned().collect();
-        let overrides = Overrides { set, params_files: overrides.params_files.clone() };
-        let alone = |mut spec: Spec| {
+        let mut overrides = overrides.clone();
+        // The params of the test last: they override those of the command line.
+        overrides.set.extend(test.params.iter().map(|param| param.set.clone()));
+        let checked = self.check_with(file, &overrides, |mut spec| {
             spec.tests.retain(|found| found.name == test.name);
-            spec.tests.iter_mut().for_each(|test| test.params.clear());
-            Spec { for_tests: true, ..spec }
-        };
-        self.check_with(file, &overrides, alone).map_err(|failure| match failure {
-            Failure::Pipeline(mut findings, sources) => {
-                let labels = findings.iter_mut().flat_map(|finding| &mut finding.labels);
-                labels.for_each(|label| label.span = written_at(label.span, test, read, &sources));
-                Failure::Pipeline(findings, sources)
+            for test in &mut spec.tests {
+                test.params.clear();
             }
-            other => other,
-        })
+            Spec { for_tests: true, ..spec }
+        });
+        match checked {
+            Err(Failure::Pipeline(mut findings, sources)) => {
+                for label in findings.iter_mut().flat_map(|finding| &mut finding.labels) {
+                    label.span = written_at(label.span, test, read, &sources);
+                }
+                Err(Failure::Pipeline(findings, sources))
+            }
+            checked => checked,
+        }
     }
 
     fn check_with(
@@ -128,10 +146,13 @@ impl Session {
     ) -> Result<Pipeline, Failure> {
         let mut sources = SourceMap::new();
         let Reading { spec, mut problems } = read(file, overrides, &mut sources);
-        match spec.map(change).map(|spec| bind(spec, file, self.directory(), self.registry())) {
-            Some(Ok(plan)) if problems.is_empty() => return Ok(Pipeline { plan: Arc::new(plan), sources }),
-            Some(Err(found)) => problems.extend(found),
-            _ => {}
+        // Bound even with problems: the user sees all errors together.
+        if let Some(spec) = spec {
+            match bind(change(spec), file, self.directory(), self.registry()) {
+                Ok(plan) if problems.is_empty() => return Ok(Pipeline { plan: Arc::new(plan), sources }),
+                Ok(_) => {}
+                Err(more) => problems.extend(more),
+            }
         }
         for problem in &mut problems {
             sources.narrow(problem);

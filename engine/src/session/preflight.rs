@@ -3,7 +3,7 @@
 use crate::plan::NodeIndex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 use super::open::Session;
@@ -23,10 +23,13 @@ pub fn cuda_worker() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("SEARCHMILL_WORKER_CUDA") {
         return Some(PathBuf::from(named));
     }
-    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(CUDA)));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join(CUDA));
-    beside.into_iter().chain(on_path).find(|program| program.is_file())
+    let mut folders = Vec::new();
+    // Beside this program first: a worker on PATH may be of another version.
+    if let Ok(own) = std::env::current_exe() {
+        folders.extend(own.parent().map(Path::to_owned));
+    }
+    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    folders.into_iter().map(|folder| folder.join(CUDA)).find(|program| program.is_file())
 }
 
 /// Returns the GPUs that this process may see (`CUDA_VISIBLE_DEVICES`).
@@ -62,7 +65,7 @@ impl Session {
     pub fn unset_secrets(&self, node: &Node) -> Option<UnsetSecrets> {
         let needed = node.needed_secrets().into_iter();
         let names: Vec<String> = needed.filter(|name| (self.secrets)(name).is_none()).collect();
-        (!names.is_empty()).then(|| UnsetSecrets { node: node.id().to_owned(), names })
+        if names.is_empty() { None } else { Some(UnsetSecrets { node: node.id().to_owned(), names }) }
     }
 
     /// Rejects nodes that would run but do not fit the known columns, cannot run on this machine, or lack a secret.
@@ -76,44 +79,63 @@ impl Session {
         request: Request<'_>,
     ) -> Result<Option<Digest>, Failure> {
         let plan = &pipeline.plan;
-        let findings = |finding: &dyn Fn(&Node) -> Option<Diagnostic>| -> Result<Vec<Diagnostic>, Failure> {
-            let of = |index: &NodeIndex| finding(&plan[*index]);
-            let lacking = chosen.selected.iter().copied().filter(|index| of(index).is_some()).collect();
-            Ok(not_known(plan, store, request, lacking)?.iter().filter_map(of).collect())
-        };
         // Planning queries takes longer than a run that finds everything cached: a plan is checked once.
         let digest = plan.columns_digest();
         let mut fits = fitted_before(plan, store, digest);
         if !fits {
-            let issues: BTreeMap<NodeIndex, Diagnostic> = plan.column_issues().into_iter().rev().collect();
-            let of = |node: &Node| issues.get(&plan.node(node.id())?.0).cloned();
-            pipeline.refuse(findings(&of)?)?;
+            // Reversed: of several findings of a node, the first one stays in the map.
+            let mut issues: BTreeMap<NodeIndex, Diagnostic> = plan.column_issues().into_iter().rev().collect();
             fits = issues.is_empty();
+            issues.retain(|index, _| chosen.selected.contains(index));
+            refuse_of_runs(pipeline, store, request, issues)?;
         }
-        pipeline.refuse(findings(&|node| gpu_finding(node, workers))?)?;
-        pipeline.refuse(findings(&|node| Some(secret_finding(node, &self.unset_secrets(node)?)))?)?;
-        Ok(fits.then_some(digest))
+        let selected = chosen.selected.iter().map(|index| (*index, &plan[*index]));
+        let findings = selected.clone().filter_map(|(index, node)| Some((index, gpu_finding(node, workers)?)));
+        refuse_of_runs(pipeline, store, request, findings.collect())?;
+        let findings = selected.filter_map(|(index, node)| Some((index, self.secret_finding(node)?)));
+        refuse_of_runs(pipeline, store, request, findings.collect())?;
+        Ok(if fits { Some(digest) } else { None })
     }
+
+    fn secret_finding(&self, node: &Node) -> Option<Diagnostic> {
+        let unset = self.unset_secrets(node)?;
+        let help = unset.names.iter().map(|name| format!("set the environment variable {name}"));
+        let help = help.collect::<Vec<_>>().join("; ");
+        Some(Diagnostic::error("secret-not-set", unset.to_string()).at(node.spec.id_span, "").help(help))
+    }
+}
+
+/// Rejects the nodes with findings that would run. Cached ones need nothing.
+fn refuse_of_runs(
+    pipeline: &Pipeline,
+    store: &Store,
+    request: Request<'_>,
+    mut findings: BTreeMap<NodeIndex, Diagnostic>,
+) -> Result<(), Failure> {
+    let running = not_known(&pipeline.plan, store, request, findings.keys().copied().collect())?;
+    pipeline.refuse(running.iter().filter_map(|index| findings.remove(index)).collect())
 }
 
 /// Whether the last run of the pipeline found that the same plan fits its columns. Looks at the newest runs alone.
 fn fitted_before(plan: &Plan, store: &Store, digest: Digest) -> bool {
     const RUNS: usize = 5;
-    let newest = store.newest_runs().into_iter().take(RUNS).filter_map(|id| store.run(&id));
-    let mut runs = newest.filter(|run| run.pipeline == plan.name);
-    runs.next().is_some_and(|run| run.fits == Some(digest))
+    for id in store.newest_runs().into_iter().take(RUNS) {
+        if let Some(run) = store.run(&id)
+            && run.pipeline == plan.name
+        {
+            return run.fits == Some(digest);
+        }
+    }
+    false
 }
 
-fn secret_finding(node: &Node, unset: &UnsetSecrets) -> Diagnostic {
-    let names = unset.names.iter();
-    let help = names.map(|name| format!("set the environment variable {name}")).collect::<Vec<_>>().join("; ");
-    Diagnostic::error("secret-not-set", unset.to_string()).at(node.spec.id_span, "").help(help)
+fn gpus(count: usize) -> String {
+    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
 }
 
 fn gpu_finding(node: &Node, workers: &Workers) -> Option<Diagnostic> {
     let resources = &node.spec.resources;
     let (wanted, there) = (resources.gpus as usize, workers.devices.len());
-    let gpus = |count: usize| if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
     let wants = format!("`{}` needs {}", node.id(), gpus(wanted));
     if !workers.suffice(resources) {
         let has = if there == 0 { "none".to_owned() } else { gpus(there) };

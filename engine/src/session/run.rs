@@ -68,9 +68,10 @@ impl Session {
     pub fn prepare(&self, pipeline: &Pipeline, options: RunOptions) -> Result<PreparedRun, Failure> {
         let plan = &pipeline.plan;
         self.check_destinations(pipeline)?;
+        // What needs no store comes first: a run that is refused for it creates none.
         let budget = budget(plan, &options)?;
         let chosen = self.chosen(plan, &options)?;
-        let store = self.store()?.clone();
+        let store = self.create()?.clone();
         let workers = with_devices(&options.workers, plan)?;
         let request = chosen.request(self.directory(), &options);
         let fits = self.preflight(pipeline, &workers, &store, &chosen, request)?;
@@ -94,18 +95,17 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 fn job(plan: &Plan, node: &Node) -> Job {
-    let input = |input: &Input| JobInput {
-        port: input.port.clone(),
-        node: plan[input.node].id().to_owned(),
-        output: input.output.clone(),
-    };
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for Input { port, node: from, output, .. } in &node.inputs {
+        inputs.push(JobInput { port: port.clone(), node: plan[*from].id().to_owned(), output: output.clone() });
+    }
     Job {
         node: node.id().to_owned(),
         operator: node.entry.name.to_owned(),
         version: node.version(),
         params: node.identity_params.clone(),
         about: node.entry.about.to_owned(),
-        inputs: node.inputs.iter().map(input).collect(),
+        inputs,
         sources: node.sources.iter().filter_map(path).collect(),
     }
 }

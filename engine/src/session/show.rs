@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::failure::{Failure, released};
+use super::failure::{Failure, check_released};
 use super::find::{Origin, find};
 use super::open::Session;
+use super::views::StoreView;
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, RowsInput, TreeInput, TreeKind};
 use crate::store::{ArtifactId, Store, outside_id};
 
 /// An artifact to show.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Shown {
     /// The node, if it was found in a run.
     pub node: Option<NodeId>,
@@ -26,6 +28,7 @@ pub struct Shown {
 
 /// The files of an artifact, for other programs. They are read-only.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Located {
     /// Folder of the files. It contains nothing else.
     pub folder: PathBuf,
@@ -54,61 +57,35 @@ impl Older {
     /// Describes an output that was found without a run's name, unless it is of the newest run.
     fn of(store: &Store, run: Option<&str>, origin: &Origin) -> Option<Self> {
         let Origin::Output { run: id, node, .. } = origin else { return None };
-        let is_newest = run.is_some() || store.newest_runs().first().is_none_or(|newest| newest == id);
-        let pipeline = || store.run(id).map(|run| run.pipeline).unwrap_or_default();
-        (!is_newest).then(|| Self { node: node.node.clone(), run: id.clone(), pipeline: pipeline() })
+        if run.is_some() || store.newest_runs().first().is_none_or(|newest| newest == id) {
+            return None;
+        }
+        let pipeline = store.run(id).map(|run| run.pipeline).unwrap_or_default();
+        Some(Self { node: node.node.clone(), run: id.clone(), pipeline })
     }
 }
 
 impl Session {
-    /// Returns the files of an artifact, resolved as by [`Session::shown`]. They are fetched from a shared store.
-    ///
-    /// # Errors
-    /// Fails if there is none, or if its files are gone or damaged.
-    pub fn located(&self, what: &str, run: Option<&str>) -> Result<Located, Failure> {
-        let store = self.existing()?;
-        let named = find(self, what, run, false)?;
-        let (id, older) = (named.artifact, Older::of(store, run, &named.origin));
-        let opened = self.artifact(&id)?;
-        let artifact = store.artifact(&id).ok_or_else(|| Failure::Other(format!("the artifact {id} is gone")))?;
-        let folder = store.artifact_folder(&id);
-        let files = artifact.parts.iter().map(|part| part.name.clone()).collect();
-        let (kind, rows) = match opened {
-            InputArtifact::Tree(tree) => (tree.kind.name(), None),
-            InputArtifact::Rows(rows) => (rows.kind.name(), Some(rows.rows)),
-        };
-        Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows, older })
-    }
-
     /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run of its pipeline, an artifact's id, or a pin.
+    ///
+    /// ```
+    /// # use searchmill_engine::Session;
+    /// # use searchmill_schemas::Document;
+    /// # fn example(session: &Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// for document in session.rows("corpus")?.read_all::<Document>()? {
+    ///     println!("{}: {}", document.id, document.text);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Fails if there is no such table.
     pub fn rows(&self, what: &str) -> Result<RowsInput, Failure> {
-        match self.input(what)? {
+        match self.store().input(what)? {
             InputArtifact::Rows(rows) => Ok(rows),
             InputArtifact::Tree(_) => Err(Failure::usage(format!("`{what}` is a folder, not a table"))),
         }
-    }
-
-    /// Returns the artifact of that name, resolved as by [`Session::rows`].
-    ///
-    /// # Errors
-    /// Fails if there is none, or if its files are damaged.
-    pub fn input(&self, what: &str) -> Result<InputArtifact, Failure> {
-        self.artifact(&find(self, what, None, false)?.artifact)
-    }
-
-    /// Opens an artifact.
-    ///
-    /// # Errors
-    /// Fails if it is not in the store, or if its files are damaged.
-    pub fn artifact(&self, id: &ArtifactId) -> Result<InputArtifact, Failure> {
-        let store = self.existing()?;
-        if let Some(note) = store.release_of(id).filter(|_| !store.is_shared()) {
-            return Err(released(&note));
-        }
-        Ok(store.open_input(id)?)
     }
 
     /// Opens a folder outside the store, with the digest that it would have as an artifact.
@@ -120,21 +97,65 @@ impl Session {
         let digest = outside_id(&path, kind)?.to_string();
         Ok(TreeInput { kind, path, digest })
     }
+}
+
+impl StoreView<'_> {
+    /// Returns the files of an artifact, resolved as by [`StoreView::find`]. They are fetched from a shared store.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if its files are gone or damaged.
+    pub fn locate(&self, what: &str, run: Option<&str>) -> Result<Located, Failure> {
+        let store = self.session.existing()?;
+        let named = find(self.session, what, run, false)?;
+        let (id, older) = (named.artifact, Older::of(store, run, &named.origin));
+        let opened = self.artifact(&id)?;
+        let Some(artifact) = store.artifact(&id) else {
+            return Err(Failure::Other(format!("the artifact {id} is gone")));
+        };
+        let folder = store.artifact_folder(&id);
+        let files = artifact.parts.iter().map(|part| part.name.clone()).collect();
+        let (kind, rows) = match opened {
+            InputArtifact::Tree(tree) => (tree.kind.name(), None),
+            InputArtifact::Rows(rows) => (rows.kind.name(), Some(rows.rows)),
+        };
+        Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows, older })
+    }
+
+    /// Returns the artifact of that name, resolved as by [`Session::rows`].
+    ///
+    /// # Errors
+    /// Fails if there is none, or if its files are damaged.
+    pub fn input(&self, what: &str) -> Result<InputArtifact, Failure> {
+        self.artifact(&find(self.session, what, None, false)?.artifact)
+    }
+
+    /// Opens an artifact.
+    ///
+    /// # Errors
+    /// Fails if it is not in the store, or if its files are damaged.
+    pub fn artifact(&self, id: &ArtifactId) -> Result<InputArtifact, Failure> {
+        let store = self.session.existing()?;
+        check_released(store, id)?;
+        Ok(store.open_input(id)?)
+    }
 
     /// Returns the artifact to show for a node, a port, an artifact's id or a pin; with `rejects`, the node's rejects.
     ///
     /// # Errors
     /// Fails if there is none.
-    pub fn shown(&self, what: &str, run: Option<&str>, rejects: bool) -> Result<Shown, Failure> {
-        let store = self.existing()?;
-        let named = find(self, what, run, rejects)?;
+    pub fn find(&self, what: &str, run: Option<&str>, rejects: bool) -> Result<Shown, Failure> {
+        let store = self.session.existing()?;
+        let named = find(self.session, what, run, rejects)?;
         let (artifact, older) = (named.artifact, Older::of(store, run, &named.origin));
         let Origin::Output { node, run, .. } = named.origin else {
             return Ok(Shown { node: None, run: None, artifact, summary: String::new(), older: None });
         };
+        // A summary is about the whole result, not about one port.
         let whole = node.node == what && !rejects;
-        let result = node.key.filter(|_| whole).and_then(|key| store.result(&key));
-        let summary = result.map(|result| result.summary).unwrap_or_default();
+        let summary = match node.key {
+            Some(key) if whole => store.result(&key).map(|result| result.summary).unwrap_or_default(),
+            _ => String::new(),
+        };
         Ok(Shown { node: Some(node.node), run: Some(run), artifact, summary, older })
     }
 }

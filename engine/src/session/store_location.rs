@@ -72,15 +72,25 @@ impl StorePlace {
 
 /// Returns a cache folder for this store alone: the same name on another server is another store.
 fn default_cache(url: &str) -> Result<PathBuf, Failure> {
-    let setting = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let base =
-        setting("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(Path::new(&setting("HOME")?).join(".cache")));
-    let base = base.ok_or_else(|| {
-        Failure::usage("there is no folder for the local copy of the store: neither HOME nor XDG_CACHE_HOME is set")
-            .with_help("name one with --store-cache")
-    })?;
-    let server = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].into_iter().find_map(setting);
+    let base = if let Some(cache) = variable("XDG_CACHE_HOME") {
+        PathBuf::from(cache)
+    } else if let Some(home) = variable("HOME") {
+        Path::new(&home).join(".cache")
+    } else {
+        let failure = Failure::usage(
+            "there is no folder for the local copy of the store: neither HOME nor XDG_CACHE_HOME is set",
+        );
+        return Err(failure.with_help("name one with --store-cache"));
+    };
+    // The most specific one first.
+    let server = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].into_iter().find_map(variable);
     let digest = hash_bytes(format!("{url}\n{}", server.unwrap_or_default()).as_bytes());
+    // The name is for people, the digest tells addresses apart that look alike.
     let plain: String = url.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(60).collect();
     Ok(base.join("searchmill").join("stores").join(format!("{plain}-{}", digest.short())))
+}
+
+/// Returns an environment variable; an empty one counts as not set.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -1,7 +1,5 @@
 //! Predicts a run: which nodes would run, and why.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use super::failure::Failure;
@@ -10,14 +8,15 @@ use super::options::{budget, meant, unknown_node};
 use super::pipeline::Pipeline;
 use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, survey};
 use crate::fingerprint::Reason;
-use crate::lineage::{name_in, no_node, run_of};
+use crate::lineage::{no_node, run_of};
 use crate::node_id::NodeId;
 use crate::plan::{OfLoop, Plan, with_all_before};
 use crate::spec::{RowLimit, several_loops};
-use crate::store::{RunRecord, Store};
+use crate::store::Store;
 
 /// The status of a node, and why it would run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Why {
     /// The node: of an output of a loop (`rl.policy`), that of the round that the loop hands on, or else of the last one.
     pub node: NodeId,
@@ -27,35 +26,29 @@ pub struct Why {
     pub reasons: Vec<Reason>,
 }
 
+/// What [`Session::why`] compares. By default, the pipeline as it is with the node's last run.
+#[derive(Clone, Debug, Default)]
+pub struct WhyOptions {
+    /// The run to compare with (the node's last one).
+    pub against: Option<String>,
+    /// Rows of sources (all).
+    pub limit: RowLimit,
+}
+
 impl Session {
-    /// Returns the newest run of this store, imported ones excluded.
-    ///
-    /// # Errors
-    /// Fails if there is no store.
-    pub fn last_run(&self) -> Result<Option<RunRecord>, Failure> {
-        let store = self.existing()?;
-        Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
-    }
-
-    /// Returns the id of the newest run of the pipeline in that file.
-    ///
-    /// # Errors
-    /// Fails if there is no store, if the file cannot be read, or if its pipeline never ran.
-    pub fn newest_of(&self, file: &Path) -> Result<String, Failure> {
-        let store = self.existing()?;
-        let (path, shown) = (self.directory().join(file), file.display());
-        let name = name_in(&path);
-        if name.is_none() && path.exists() {
-            let message = format!("the name of the pipeline in `{shown}` cannot be read");
-            return Err(Failure::usage(message).with_help(format!("`searchmill validate {shown}` says why")));
-        }
-        let run = name.and_then(|name| store.last_run(&name)).map(|(run, _)| run.id);
-        run.ok_or_else(|| {
-            Failure::usage(format!("the store has no run of `{shown}`")).with_help("`searchmill runs` lists the runs")
-        })
-    }
-
     /// Looks up every node that a run with these options would consider, and computes nothing.
+    ///
+    /// ```
+    /// # use searchmill_engine::{Failure, Overrides, RunOptions, Session};
+    /// # fn example(session: &Session) -> Result<(), Failure> {
+    /// let pipeline = session.check("pipeline.yaml", &Overrides::default())?;
+    /// let survey = session.survey(&pipeline, &RunOptions::default())?;
+    /// for (index, status) in &survey.nodes {
+    ///     println!("{}: {}", pipeline.plan[*index].id(), if status.is_known() { "cached" } else { "would run" });
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Fails if the options name an unknown node, or if the store cannot be read.
@@ -84,33 +77,47 @@ impl Session {
         self.estimate(pipeline, options)
     }
 
-    /// Returns why a node would run with at most `limit` rows of sources, compared with the run `against` or with
-    /// the node's last run.
+    /// Returns why a node would run.
+    ///
+    /// ```
+    /// # use searchmill_engine::{Failure, Pipeline, Session, WhyOptions};
+    /// # fn example(session: &Session, pipeline: &Pipeline) -> Result<(), Failure> {
+    /// let why = session.why(pipeline, "chunks", &WhyOptions::default())?;
+    /// for reason in &why.reasons {
+    ///     println!("{}: {reason}", why.node);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Fails if the node or run does not exist, or if the store cannot be read.
-    pub fn why(
-        &self,
-        pipeline: &Pipeline,
-        node: &str,
-        against: Option<&str>,
-        limit: &RowLimit,
-    ) -> Result<Why, Failure> {
+    pub fn why(&self, pipeline: &Pipeline, node: &str, options: &WhyOptions) -> Result<Why, Failure> {
         let (plan, store) = (&pipeline.plan, self.look()?);
-        let (behind, of_loop) = match plan.node(node) {
-            Some((index, _)) => (vec![index], None),
-            None => one_of_loops(plan, node).map(|output| (output.behind(), Some(output)))?,
+        let (behind, of_loop) = if let Some((index, _)) = plan.node(node) {
+            (vec![index], None)
+        } else {
+            let output = one_of_loops(plan, node)?;
+            (output.behind(), Some(output))
         };
         // Only the node and its dependencies are looked up.
         let selected = with_all_before(plan, &behind.iter().copied().collect());
-        let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(limit) };
+        let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(&options.limit) };
         let mut survey = survey(plan, store, request)?;
-        let is_it = |found: &&OfLoop| of_loop.as_ref().is_some_and(|output| output.name == found.name);
-        let chosen = survey.of_loops.iter().find(is_it).and_then(|output| output.node);
-        let index = chosen.or(behind.first().copied()).ok_or_else(|| unknown_node(plan, node))?;
-        let found = plan.get(index).ok_or_else(|| unknown_node(plan, node))?.id().to_owned();
-        let before = against.map(|run| before(store, run, &found)).transpose()?;
-        let mut status = survey.nodes.remove(&index).ok_or_else(|| unknown_node(plan, node))?;
+        // The survey knows the decisions, and so which round is handed on.
+        let chosen = match &of_loop {
+            Some(asked) => {
+                survey.of_loops.iter().find(|output| output.name == asked.name).and_then(|output| output.node)
+            }
+            None => None,
+        };
+        let Some(index) = chosen.or(behind.first().copied()) else { return Err(unknown_node(plan, node)) };
+        let Some(found) = plan.get(index) else { return Err(unknown_node(plan, node)) };
+        let before = match &options.against {
+            Some(run) => Some(before(store, run, found.id())?),
+            None => None,
+        };
+        let Some(mut status) = survey.nodes.remove(&index) else { return Err(unknown_node(plan, node)) };
         if of_loop.is_some() && chosen.is_none() {
             // Which round it is of depends on the decisions, whatever is known of the last one.
             let waits_for = behind.iter().skip(1).map(|index| plan[*index].id().to_string()).collect();
@@ -121,7 +128,7 @@ impl Session {
             (NodeStatus::Run { reasons, .. } | NodeStatus::Unknown { reasons, .. }, None, _) => reasons.clone(),
             _ => Vec::new(),
         };
-        Ok(Why { node: found, status, reasons })
+        Ok(Why { node: found.id().to_owned(), status, reasons })
     }
 }
 
@@ -133,20 +140,24 @@ fn one_of_loops(plan: &Plan, name: &str) -> Result<OfLoop, Failure> {
         let (message, help) = several_loops(name, &names);
         return Err(Failure::usage(message).with_help(help));
     }
-    found.pop().ok_or_else(|| {
+    let Some(output) = found.pop() else {
         let help = format!("{}; `--file FILE` names another pipeline", meant(plan, name));
-        Failure::usage(format!("there is no node `{name}` in `{}`", plan.name)).with_help(help)
-    })
+        return Err(Failure::usage(format!("there is no node `{name}` in `{}`", plan.name)).with_help(help));
+    };
+    Ok(output)
 }
 
 /// Returns the preimage of a node's key in an earlier run, whatever its outcome.
 fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
     let run = run_of(store, run)?;
     let nodes = store.run_nodes(&run);
-    let before = nodes.iter().rfind(|before| before.node == node);
-    let before = before.ok_or_else(|| no_node(store, &run, node))?;
-    store.preimage_of(before).ok_or_else(|| {
-        let message = format!("run {run} does not say what the key of `{node}` was made of");
-        Failure::usage(message).with_help("the run ended before the node began, or its records are damaged")
-    })
+    // The last record: a node that ran again has several.
+    let Some(before) = nodes.iter().rfind(|before| before.node == node) else {
+        return Err(no_node(store, &run, node).into());
+    };
+    let Some(preimage) = store.preimage_of(before) else {
+        let failure = Failure::usage(format!("run {run} does not say what the key of `{node}` was made of"));
+        return Err(failure.with_help("the run ended before the node began, or its records are damaged"));
+    };
+    Ok(preimage)
 }

@@ -18,7 +18,7 @@ use crate::operator::{
     TreeKind, entry,
 };
 use crate::plan::Selection;
-use crate::spec::{Overrides, RowLimit};
+use crate::spec::Overrides;
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -133,14 +133,14 @@ fn reading_creates_no_store_and_running_does() {
     let pipeline = check(&session, TWO, &[]).unwrap();
     let survey = session.survey(&pipeline, &RunOptions::default()).unwrap();
     assert!(survey.nodes.values().all(|status| matches!(status, NodeStatus::Run { .. })));
-    assert!(!session.has_store().unwrap() && !folder.path().join("store").exists());
+    assert!(!session.store().exists().unwrap() && !folder.path().join("store").exists());
     let missing = session.rows("one").unwrap_err();
     assert!(missing.to_string().starts_with("there is no store at store yet (") && missing.exit_code() == 2);
     assert_eq!(
         run(&session, &pipeline, RunOptions::default()),
         ["ran    one: 1 rows, 0 rejects", "ran    two: 1 rows, 0 rejects"]
     );
-    assert!(session.has_store().unwrap());
+    assert!(session.store().exists().unwrap());
     assert_eq!(run(&session, &pipeline, RunOptions::default()), ["cached one: 1 rows", "cached two: 1 rows"]);
     assert_eq!(session.rows("two").unwrap().rows, 1);
 }
@@ -154,7 +154,7 @@ fn a_delivery_that_panics_fails_its_node_and_ends_the_run() {
     for _ in 0..2 {
         let summary = session.run(&pipeline, RunOptions::default(), Lines(|_: &str| {})).unwrap();
         assert_eq!((summary.failed, summary.finished), (1, 0));
-        let nodes = session.run_nodes(&summary.run).unwrap();
+        let nodes = session.runs().nodes(&summary.run).unwrap();
         let error = nodes.last().and_then(|node| node.error.clone()).unwrap_or_default();
         assert_eq!(error, "the operator panicked: the defect");
     }
@@ -186,13 +186,15 @@ fn why_compares_with_the_last_run_or_a_named_one() {
     run(&session, &check(&session, TWO, &[]).unwrap(), RunOptions::default());
     let changed = check(&session, TWO, &["word=hey"]).unwrap();
     let reasons = |node: &str, against: Option<&str>| -> Vec<String> {
-        let why = session.why(&changed, node, against, &RowLimit::default()).unwrap();
+        let options = WhyOptions { against: against.map(str::to_owned), ..WhyOptions::default() };
+        let why = session.why(&changed, node, &options).unwrap();
         why.reasons.iter().map(ToString::to_string).collect()
     };
     assert_eq!(reasons("two", None), ["param `word` changed from \"bye\" to \"hey\""]);
     assert_eq!(reasons("two", Some("latest")), reasons("two", None));
     assert!(reasons("one", None).is_empty());
-    let unknown = session.why(&changed, "one", Some("1999"), &RowLimit::default()).unwrap_err();
+    let never_ran = WhyOptions { against: Some("1999".to_owned()), ..WhyOptions::default() };
+    let unknown = session.why(&changed, "one", &never_ran).unwrap_err();
     assert_eq!(unknown.exit_code(), 2);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
-use super::open::Session;
+use super::views::LineageView;
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::NodeKey;
 use crate::lineage::{
@@ -34,17 +34,18 @@ pub struct Trace {
     _in_use: Option<StoreUse>,
 }
 
-impl Session {
+impl LineageView<'_> {
     /// Traces a run, a node, a port, what a loop hands on, an artifact, a result or a file. Without a direction, files are
     /// traced down, everything else up.
     ///
     /// # Errors
     /// Fails if the name is unknown.
     pub fn trace(&self, what: &str, run: Option<&str>, direction: Option<Direction>) -> Result<Trace, Failure> {
-        let store = self.existing()?.clone();
+        let store = self.session.existing()?.clone();
+        // Before anything is read, so that no collection comes in between. A read-only store cannot be entered.
         let in_use = store.enter().ok();
         let catalog = Catalog::read(&store);
-        let target = resolve(&store, &catalog, what, run, self.directory())?;
+        let target = resolve(&store, &catalog, what, run, self.session.directory())?;
         let roots = Roots::of(&store, &catalog, &target);
         let by_target = if matches!(target, Target::Source { .. }) { Direction::Down } else { Direction::Up };
         let direction = direction.unwrap_or(by_target);
@@ -52,8 +53,8 @@ impl Session {
             Direction::Up => upstream(&catalog, &roots),
             Direction::Down => downstream(&catalog, &roots),
         };
-        let gatherers = self.registry().iter().filter(|entry| entry.gathers).map(|entry| entry.name.to_owned());
-        let closure = closure.with_gatherers(gatherers.collect());
+        let gatherers = self.session.registry().iter().filter(|entry| entry.gathers);
+        let closure = closure.with_gatherers(gatherers.map(|entry| entry.name.to_owned()).collect());
         let mut graph = graph(&closure, &roots.artifacts);
         graph.mark_released(&store);
         Ok(Trace { graph, direction, store, closure, roots, _in_use: in_use })
@@ -81,25 +82,34 @@ impl Trace {
     /// # Errors
     /// Fails if no table of the trace's root has the row.
     pub fn descent(&self, row: &str) -> Result<Vec<Descendants>, Failure> {
-        let (artifacts, keys) = (&self.roots.artifacts, &self.roots.keys);
+        let mut tables: Vec<ArtifactId> = self.roots.artifacts.iter().copied().collect();
         // A source file stands for the tables read from it.
-        let readers = self.closure.steps.iter().filter(|step| artifacts.is_empty() && keys.contains(&step.key));
-        let tables = readers.flat_map(|step| step.result.outputs.values().map(|output| &output.id));
-        let tables = artifacts.iter().chain(tables);
-        let found = first(tables.map(|id| descent(&self.store, &self.closure, *id, row)))?;
-        found.ok_or_else(|| {
-            let help = "name the table that contains it: NODE.PORT";
-            Failure::usage(format!("no table contains a row `{row}`")).with_help(help)
-        })
+        if tables.is_empty() {
+            for step in &self.closure.steps {
+                if self.roots.keys.contains(&step.key) {
+                    tables.extend(step.result.outputs.values().map(|output| output.id));
+                }
+            }
+        }
+        for table in tables {
+            if let Some(found) = if_found(descent(&self.store, &self.closure, table, row))? {
+                return Ok(found);
+            }
+        }
+        let failure = Failure::usage(format!("no table contains a row `{row}`"));
+        Err(failure.with_help("name the table that contains it: NODE.PORT"))
     }
 
     /// Returns the results that the rows passed through, and the results that produced their inputs.
     pub fn involved(&self, found: &Ancestry) -> Vec<&GraphStep> {
-        let places = found.rows.iter().flat_map(|row| &row.places);
-        let mut keys: BTreeSet<NodeKey> = places.filter_map(|place| place.key).collect();
-        let used = self.graph.steps.iter().filter(|step| keys.contains(&step.key)).flat_map(|step| &step.inputs);
-        let makers: Vec<NodeKey> = used.filter_map(|input| input.made_by).collect();
-        keys.extend(makers);
+        let passed: BTreeSet<NodeKey> =
+            found.rows.iter().flat_map(|row| &row.places).filter_map(|place| place.key).collect();
+        let mut keys = passed.clone();
+        for step in &self.graph.steps {
+            if passed.contains(&step.key) {
+                keys.extend(step.inputs.iter().filter_map(|input| input.made_by));
+            }
+        }
         self.graph.steps.iter().filter(|step| keys.contains(&step.key)).collect()
     }
 
@@ -116,30 +126,32 @@ impl Trace {
 
     /// Traces the row in the first output of the node that has it.
     fn of_any_output(&self, row: &str) -> Result<Ancestry, Failure> {
-        let key = self.roots.keys.first().copied();
-        let step = key.filter(|_| self.roots.keys.len() == 1).and_then(|key| self.closure.step(&key));
-        let Some(step) = step else { return self.start(row).map(|_| Ancestry::default()) };
-        let outputs = step.result.outputs.values().filter(|output| self.roots.artifacts.contains(&output.id));
-        let found = first(outputs.map(|output| ancestry(&self.store, &self.closure, (output.id, key), row)))?;
-        found.ok_or_else(|| {
-            let ports: Vec<&str> = step.result.outputs.keys().map(String::as_str).collect();
-            Failure::usage(format!("no output of `{}` has a row `{row}`", step.name()))
-                .with_help(format!("its outputs: {}", ports.join(", ")))
-        })
+        let (Some(key), 1) = (self.roots.keys.first(), self.roots.keys.len()) else {
+            return self.start(row).map(|_| Ancestry::default());
+        };
+        let Some(step) = self.closure.step(key) else { return self.start(row).map(|_| Ancestry::default()) };
+        for output in step.result.outputs.values() {
+            if self.roots.artifacts.contains(&output.id)
+                && let Some(found) = if_found(ancestry(&self.store, &self.closure, (output.id, Some(*key)), row))?
+            {
+                return Ok(found);
+            }
+        }
+        let ports: Vec<&str> = step.result.outputs.keys().map(String::as_str).collect();
+        let failure = Failure::usage(format!("no output of `{}` has a row `{row}`", step.name()));
+        Err(failure.with_help(format!("its outputs: {}", ports.join(", "))))
     }
 }
 
-/// Returns the first table's answer; tables without the row have none.
+/// Returns a table's answer; `None` if it has no such row.
 ///
 /// # Errors
-/// Fails if a table cannot be read.
-fn first<T>(answers: impl Iterator<Item = Result<T, OperatorError>>) -> Result<Option<T>, Failure> {
-    for answer in answers {
-        match answer {
-            Ok(found) => return Ok(Some(found)),
-            Err(error) if error.blame == Blame::Pipeline => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Fails if the table cannot be read.
+fn if_found<T>(answer: Result<T, OperatorError>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        // The user named a row that is not there; any other blame means that the table could not be searched.
+        Err(error) if error.blame == Blame::Pipeline => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(None)
 }

@@ -160,7 +160,7 @@ fn between<T: fmt::Display + PartialEq>(min: Option<&T>, max: Option<&T>) -> Str
 }
 
 /// Formats a share: `5 %`.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     // Two digits: 1/3 is `33.33 %`.
     let rounded = (share * 1e4).round() / 1e2;
     format!("{rounded} %")

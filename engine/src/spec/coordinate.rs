@@ -53,7 +53,7 @@ pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
 
 /// Whether the output `id` of a loop (`rl.policy@seed=1`) is called `name`: by its id, with the port last
 /// (`rl@seed=1.policy`), or without coordinates.
-pub fn same_output(id: &str, name: &str) -> bool {
+pub(crate) fn same_output(id: &str, name: &str) -> bool {
     let Some((written, coordinates)) = id.split_once('@') else { return id == name };
     if id == name || written == name {
         return true;

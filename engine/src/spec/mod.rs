@@ -56,8 +56,10 @@ use std::path::Path;
 
 pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
-pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
-pub use coordinate::{Coordinate, same_output};
+pub(crate) use checks::percent;
+pub use checks::{Check, CheckSpec, OnFailure, Rule};
+pub use coordinate::Coordinate;
+pub(crate) use coordinate::same_output;
 pub use model::{
     Binding, Gathers, HandedOnSpec, Kept, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec,
     Serves, ServiceSpec, Spec,
@@ -66,13 +68,15 @@ pub use notify::{Notify, Occasion, Receiver};
 pub use pipeline_test::{Expected, Rows, Scripted, TestCase, TestParam};
 pub use row_limit::RowLimit;
 pub use schedule::{Catchup, Overlap, Schedule};
-pub use service::service_of;
+pub(crate) use service::service_of;
 pub(crate) use set::SET;
-pub use settings::settings;
+pub(crate) use settings::settings;
 pub(crate) use source::FILE_NOT_FOUND;
 pub(crate) use suggest::advice;
-pub use suggest::{closest, meant_node, meant_output, several_loops, suggest};
-pub use value::{Key, Spanned, Value, locate};
+pub use suggest::{closest, suggest};
+pub(crate) use suggest::{meant_node, meant_output, several_loops};
+pub(crate) use value::locate;
+pub use value::{Key, Spanned, Value};
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap};
 use scope::Shared;

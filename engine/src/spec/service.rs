@@ -29,7 +29,7 @@ const ADDRESSES: [&str; 7] = ["base_url", "url", "command", "program", "args", "
 const PORTS: &str = "service.";
 
 /// Returns the service that an input port belongs to; `None`: the port is the operator's.
-pub fn service_of(port: &str) -> Option<&str> {
+pub(crate) fn service_of(port: &str) -> Option<&str> {
     port.strip_prefix(PORTS)?.split('.').next()
 }
 

@@ -26,7 +26,7 @@ pub(super) fn read_map(path: &Path, what: &str, sources: &mut SourceMap, problem
 ///
 /// # Errors
 /// All errors, with locations.
-pub fn settings(
+pub(crate) fn settings(
     path: &Path,
     schema: &Json,
     command: &str,

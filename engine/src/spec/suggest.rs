@@ -54,7 +54,7 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
 
 /// Suggests a node or an output of a loop (one of `handed_on`: `rl.policy`) for an unknown `NODE`, `NODE.PORT` or
 /// `LOOP.NAME`.
-pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<Item = &'a str>) -> String {
     let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong)).collect();
     // A round has no such output: `rl@round=1` is the decision after it.
     let is_of_round = node_id::round(wrong).is_some() && in_order(wrong).is_none();
@@ -70,14 +70,14 @@ pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<It
 }
 
 /// Returns the message and the remedy for a name (`rl.policy`) that outputs of several loops of a matrix have.
-pub fn several_loops(name: &str, outputs: &[&str]) -> (String, String) {
+pub(crate) fn several_loops(name: &str, outputs: &[&str]) -> (String, String) {
     let shown = outputs.iter().take(SHOWN).map(|output| format!("`{output}`")).collect::<Vec<_>>().join(", ");
     let more = if outputs.len() > SHOWN { format!(" (there are {})", outputs.len()) } else { String::new() };
     (format!("several loops hand on `{name}`"), format!("name one of them: {shown}{more}"))
 }
 
 /// Suggests a node for an unknown name. The name of a node with a matrix, or of one in a loop, refers to no single node.
-pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
+pub(crate) fn meant_node(wrong: &str, nodes: &[&str]) -> String {
     let mut variants = nodes.to_vec();
     variants.retain(|id| matches!(id.split_once('@'), Some((base, variant)) if base == wrong && variant != "all"));
     if let Some(first) = variants.first() {

@@ -152,7 +152,7 @@ impl Spanned {
 
 /// Returns the location of a param by its dotted path (`policy.endpoint.base_url`, `files.0`), or of its nearest
 /// existing parent, and the `${…}` that inserted it, if it was written elsewhere.
-pub fn locate(value: &Spanned, dotted_path: &str) -> (Span, Option<Span>) {
+pub(crate) fn locate(value: &Spanned, dotted_path: &str) -> (Span, Option<Span>) {
     let mut here = value;
     let mut via = here.via;
     for step in dotted_path.split('.').filter(|step| !step.is_empty()) {

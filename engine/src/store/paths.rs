@@ -4,22 +4,22 @@ use super::artifacts::artifact::ArtifactId;
 use crate::fingerprint::{Digest, NodeKey};
 
 /// Returns the path of an artifact in a store, with `/`.
-pub fn artifact_place(id: &ArtifactId) -> String {
+pub(crate) fn artifact_place(id: &ArtifactId) -> String {
     sharded("artifacts", &id.to_string())
 }
 
 /// Returns the path of an artifact's description in a store.
-pub fn description_place(id: &ArtifactId) -> String {
+pub(crate) fn description_place(id: &ArtifactId) -> String {
     format!("{}.json", artifact_place(id))
 }
 
 /// Returns the path of a key's record in a store, in `results` or `collected`.
-pub fn record_place(key: &NodeKey, folder: &str) -> String {
+pub(crate) fn record_place(key: &NodeKey, folder: &str) -> String {
     format!("{}.json", sharded(folder, &key.to_string()))
 }
 
 /// Returns the path of the note of an artifact's release in a store.
-pub fn release_place(id: &ArtifactId) -> String {
+pub(crate) fn release_place(id: &ArtifactId) -> String {
     format!("{}.json", sharded("released", &id.to_string()))
 }
 
@@ -29,7 +29,7 @@ pub(super) fn recorded_key(name: &str) -> Option<NodeKey> {
 }
 
 /// Returns the path of a memo segment that is named by its content.
-pub fn memo_place(base: &Digest, segment: &Digest) -> String {
+pub(crate) fn memo_place(base: &Digest, segment: &Digest) -> String {
     format!("{}/{segment}.rows", sharded("memo", &base.hex()))
 }
 

@@ -1,6 +1,5 @@
 //! `serve env`: opens the indexes, the questions and the rules of episodes, and serves them.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +26,16 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
     let context = Context::new(ContextParts { threads: Machine::detect().threads, ..bare });
     let opener = Opener { session, args, settings, context };
     let world = opener.world()?;
-    let journal = args.journal.as_deref().map(|file| journal(session, file)).transpose()?;
+    let journal = match args.journal.as_deref() {
+        Some(file) => {
+            let opened = Journal::open(&session.directory().join(file));
+            Some(
+                opened
+                    .map_err(|error| Failure::usage(format!("cannot write the journal {}: {error}", file.display())))?,
+            )
+        }
+        None => None,
+    };
     let ranking = opener.ranking()?;
     let setup = Setup { opened: opener.open(&opener.trees()?)?, limits: limits(args), world, journal, ranking };
     let Some((listener, door)) = entrance else {
@@ -36,8 +44,13 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
     };
     terminal.line(&format!("serving `{}` at http://{}", args.indexes.join(" "), listener.local_addr()?));
     let door = door.with_bytes(limits(args).max_body);
-    let reopen = |present: &[&str]| opener.reopen(present).map_err(|failure| failure.to_string());
-    runtime.block_on(env::serve(listener, setup, door, reopen, stopped()))?;
+    runtime.block_on(env::serve(
+        listener,
+        setup,
+        door,
+        |present: &[&str]| opener.reopen(present).map_err(|failure| failure.to_string()),
+        stopped(),
+    ))?;
     Ok(OK)
 }
 
@@ -50,12 +63,6 @@ fn limits(args: &ServeEnvArgs) -> Limits {
         queue: args.queue,
         max_body: args.max_body_mib.saturating_mul(1 << 20),
     }
-}
-
-fn journal(session: &Session, file: &Path) -> Result<Journal, Failure> {
-    let path = session.directory().join(file);
-    Journal::open(&path)
-        .map_err(|error| Failure::usage(format!("cannot write the journal {}: {error}", file.display())))
 }
 
 /// Opens what the command line names.
@@ -75,9 +82,12 @@ impl Opener<'_> {
     fn open(&self, trees: &[TreeInput]) -> Result<Opened, Failure> {
         let trees: Vec<&TreeInput> = trees.iter().collect();
         let need = memory_need(&trees)?;
-        let given = self.args.memory_mib.map(|mib| mib << 20);
-        // 0: unknown on this system.
-        let room = given.or(Some(Machine::detect().memory).filter(|free| *free > 0)).unwrap_or(u64::MAX);
+        let room = match (self.args.memory_mib, Machine::detect().memory) {
+            (Some(mib), _) => mib << 20,
+            // Unknown on this system: the attempt will show.
+            (None, 0) => u64::MAX,
+            (None, free) => free,
+        };
         if need > room {
             let (need, room) = (need.div_ceil(1 << 20), room >> 20);
             let help = "stop other programs, build a smaller index (a `factory` such as `SQ8`), or set `--memory-mib`";
@@ -87,13 +97,10 @@ impl Opener<'_> {
             .with_help(help));
         }
         let search = Search::open(&trees, &self.settings, &self.context)?;
-        let described = self.args.indexes.iter().zip(trees).zip(search.sizes());
-        let served = |((name, tree), chunks): ((&String, &TreeInput), u32)| Served {
-            name: name.clone(),
-            digest: tree.digest.clone(),
-            chunks,
-        };
-        let indexes = described.map(served).collect();
+        let mut indexes = Vec::with_capacity(trees.len());
+        for ((name, tree), chunks) in self.args.indexes.iter().zip(trees).zip(search.sizes()) {
+            indexes.push(Served { name: name.clone(), digest: tree.digest.clone(), chunks });
+        }
         Ok(Opened { search, indexes })
     }
 
@@ -129,17 +136,22 @@ impl Opener<'_> {
             None => Questions::default(),
         };
         let limits = EpisodeLimits { most: args.max_episodes, idle: Duration::from_secs(args.episode_idle) };
-        World::new(environment, questions, limits).map(Some).map_err(|why| {
-            Failure::usage(format!("no question can be played, for example: {why}")).with_help(
-                "map columns to `question` and `golden_answers` in `read`; without `--reward`, questions are enough",
-            )
-        })
+        match World::new(environment, questions, limits) {
+            Ok(world) => Ok(Some(world)),
+            Err(why) => {
+                let help = "map columns to `question` and `golden_answers` in `read`; without `--reward`, questions are enough";
+                let failure = Failure::usage(format!("no question can be played, for example: {why}"));
+                Err(failure.with_help(help))
+            }
+        }
     }
 
     /// Opens the environment: the rules of the file, then those of the options.
     fn environment(&self) -> Result<Environment, Failure> {
-        let read = |file: &Path| self.session.settings(file, &Environment::schema(), "serve env");
-        let file = self.args.episodes.as_deref().map(read).transpose()?;
+        let file = match self.args.episodes.as_deref() {
+            Some(file) => Some(self.session.settings(file, &Environment::schema(), "serve env")?),
+            None => None,
+        };
         let mut rules = file.as_ref().and_then(|file| file.values.as_object()).cloned().unwrap_or_default();
         let options = [("protocol", &self.args.protocol), ("reward", &self.args.reward)];
         for (name, given) in options {
@@ -150,12 +162,16 @@ impl Opener<'_> {
         }
         Environment::open(rules, &self.context).map_err(|issue| {
             let name = issue.path.split('.').next().unwrap_or_default();
+            // An option replaces the rule of the file: the error is not in the file then.
             let is_option = options.iter().any(|(option, given)| *option == name && given.is_some());
             if let Some(file) = file.filter(|_| !is_option) {
                 return file.refuse(issue);
             }
             let error = Failure::usage(format!("rules of the episodes: `{}`: {}", issue.path, issue.message));
-            issue.help.into_iter().fold(error, Failure::with_help)
+            match issue.help {
+                Some(help) => error.with_help(help),
+                None => error,
+            }
         })
     }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, ListArray, RecordBatch, UInt64Array};
+use arrow::array::{Array, AsArray, ListArray, RecordBatch, StringArray, UInt64Array};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
+use arrow::error::ArrowError;
 use searchmill_engine::{Choice, Failure, Order, Rows, Session, Table};
 use serde_json::json;
 
@@ -32,7 +33,10 @@ pub(super) fn each_chosen(
     args: &ShowArgs,
     each: &mut dyn FnMut(&RecordBatch) -> Result<(), Failure>,
 ) -> Result<Chosen, Failure> {
-    let rows = session.choose(table, &choice(args))?;
+    let pass = args.condition.as_ref().map(|sql| ("filter".to_owned(), json!({"where": sql})));
+    let order = args.sort.iter().map(|key| Order::written(key)).collect();
+    let rows = session.store().choose(table, &Choice { pass, order, limit: None })?;
+    // A count of all rows would say nothing of a condition.
     let matched = args.condition.as_ref().map(|_| rows.count());
     let mut shown = 0;
     let mut show = |batch: &RecordBatch| {
@@ -43,7 +47,8 @@ pub(super) fn each_chosen(
         let position = table.position(id)?.filter(|position| rows.place(*position, None).is_some());
         let position = position.ok_or_else(|| Failure::usage(format!("no row has the id `{id}`")))?;
         show(&table.read(&[position], &columns(table, args))?)?;
-    } else if is_stored_order(&rows, args) {
+    } else if matches!(rows, Rows::All(_)) && args.columns.is_none() {
+        // As the rows are stored, with all columns: the batches need no second look.
         let mut left = limit(args);
         for batch in table.rows.batches() {
             let batch = batch.map_err(|error| Failure::Other(error.to_string()))?;
@@ -61,17 +66,6 @@ pub(super) fn each_chosen(
         }
     }
     Ok(Chosen { rows: shown, matched })
-}
-
-/// Whether the rows are shown as they are stored, with all columns.
-fn is_stored_order(rows: &Rows, args: &ShowArgs) -> bool {
-    matches!(rows, Rows::All(_)) && args.columns.is_none()
-}
-
-fn choice(args: &ShowArgs) -> Choice {
-    let pass = args.condition.as_ref().map(|sql| ("filter".to_owned(), json!({"where": sql})));
-    let order = args.sort.iter().map(|key| Order::written(key)).collect();
-    Choice { pass, order, limit: None }
 }
 
 /// Returns the columns to show: those asked for, or else those of the table, and those scores by which rows are chosen.
@@ -112,24 +106,34 @@ pub(super) fn is_whole(args: &ShowArgs) -> bool {
 
 /// Removes the messages with the role `system`.
 fn without_system(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
-    let absent = || Failure::usage("`--no-system` is for trajectories: these rows have no `messages` with a `role`");
     let schema = batch.schema();
-    let (place, _) = schema.column_with_name("messages").ok_or_else(absent)?;
-    let lists = batch.column(place).as_list_opt::<i32>().ok_or_else(absent)?;
-    let messages = lists.values().as_struct_opt().ok_or_else(absent)?;
-    let roles = messages.column_by_name("role").and_then(|roles| roles.as_string_opt::<i32>()).ok_or_else(absent)?;
-    let DataType::List(item) = lists.data_type() else { return Err(absent()) };
-    let (mut kept, mut lengths) = (Vec::new(), Vec::new());
-    for bounds in lists.value_offsets().windows(2) {
-        let before = kept.len();
-        kept.extend((bounds[0]..bounds[1]).map(|at| at as u64).filter(|at| roles.value(*at as usize) != "system"));
-        lengths.push(kept.len() - before);
+    if let Some((index, _)) = schema.column_with_name("messages")
+        && let Some(lists) = batch.column(index).as_list_opt::<i32>()
+        && let DataType::List(item) = lists.data_type()
+        && let Some(messages) = lists.values().as_struct_opt()
+        && let Some(roles) = messages.column_by_name("role")
+        && let Some(roles) = roles.as_string_opt::<i32>()
+    {
+        let shorter = without_role(lists, item, roles, "system").map_err(|error| Failure::Other(error.to_string()))?;
+        let mut columns = batch.columns().to_vec();
+        columns[index] = Arc::new(shorter);
+        return RecordBatch::try_new(schema, columns).map_err(|error| Failure::Other(error.to_string()));
     }
-    let wrong = |error: arrow::error::ArrowError| Failure::Other(error.to_string());
-    let values = take(lists.values(), &UInt64Array::from(kept), None).map_err(wrong)?;
-    let offsets = OffsetBuffer::from_lengths(lengths);
-    let shorter = ListArray::try_new(Arc::clone(item), offsets, values, lists.nulls().cloned()).map_err(wrong)?;
-    let mut columns = batch.columns().to_vec();
-    columns[place] = Arc::new(shorter);
-    RecordBatch::try_new(schema, columns).map_err(wrong)
+    Err(Failure::usage("`--no-system` is for trajectories: these rows have no `messages` with a `role`"))
+}
+
+/// Removes the messages with a role from the lists.
+fn without_role(lists: &ListArray, item: &FieldRef, roles: &StringArray, role: &str) -> Result<ListArray, ArrowError> {
+    let (mut others, mut lengths) = (Vec::new(), Vec::new());
+    for bounds in lists.value_offsets().windows(2) {
+        let before = others.len();
+        for message in bounds[0]..bounds[1] {
+            if roles.value(message as usize) != role {
+                others.push(message as u64);
+            }
+        }
+        lengths.push(others.len() - before);
+    }
+    let values = take(lists.values(), &UInt64Array::from(others), None)?;
+    ListArray::try_new(Arc::clone(item), OffsetBuffer::from_lengths(lengths), values, lists.nulls().cloned())
 }

@@ -26,10 +26,11 @@ pub(super) fn write(
     file: &Path,
 ) -> Result<(), Failure> {
     let path = session.directory().join(file);
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.ok_or_else(|| Failure::usage(format!("`{}` does not name a file", file.display())))?;
+    let Some(name) = path.file_name() else {
+        return Err(Failure::usage(format!("`{}` does not name a file", file.display())));
+    };
+    let name = name.to_string_lossy().into_owned();
     let format = format(args.format, &name)?;
-    let unwritable = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", file.display()));
     if path.is_dir() {
         return Err(Failure::usage(format!("cannot write {}: it is a folder", file.display())));
     }
@@ -39,17 +40,21 @@ pub(super) fn write(
         let message = format!("cannot write {}: the folder {} does not exist", file.display(), folder.display());
         return Err(Failure::usage(message));
     }
-    let folder = tempfile::Builder::new().prefix(".searchmill-show-").tempdir_in(folder).map_err(unwritable)?;
+    let folder = tempfile::Builder::new().prefix(".searchmill-show-").tempdir_in(folder);
+    let folder = folder.map_err(|error| unwritable(file, &error))?;
     let rows = &table.rows;
     let chosen = if is_whole(args) { rows.clone() } else { spooled(session, table, args, folder.path())? };
     let partial = folder.path().join("rows");
-    let target = BufWriter::with_capacity(1 << 20, File::create_new(&partial).map_err(unwritable)?);
+    let created = File::create_new(&partial).map_err(|error| unwritable(file, &error))?;
+    let target = BufWriter::with_capacity(1 << 20, created);
     let mut target = session.with_context(|context| match (format, Compression::of_name(&name)) {
         (Format::Parquet, _) => encode::parquet(&chosen, Compression::Auto, target, context),
         (format, compression) => encode::text(&chosen, format, compression, target, context),
     })?;
+    // On disk before the rename: a power cut must not leave a file of that name without its rows.
     let written = target.flush().and_then(|()| target.get_ref().sync_all());
-    written.and_then(|()| std::fs::rename(&partial, &path)).map_err(unwritable)?;
+    let renamed = written.and_then(|()| std::fs::rename(&partial, &path));
+    renamed.map_err(|error| unwritable(file, &error))?;
     if terminal.is_json() {
         terminal.json(&json!({"file": file, "rows": chosen.rows}));
         return Ok(());
@@ -58,6 +63,10 @@ pub(super) fn write(
     let (some, all) = (chosen.rows, rows.rows);
     terminal.note(&format!("{}: {some} of {all} {} rows ({bytes})", file.display(), rows.kind));
     Ok(())
+}
+
+fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::Other(format!("cannot write {}: {error}", file.display()))
 }
 
 fn format(asked: Option<ShowFormat>, name: &str) -> Result<Format, Failure> {
@@ -80,14 +89,16 @@ fn format(asked: Option<ShowFormat>, name: &str) -> Result<Format, Failure> {
 
 /// Copies the chosen rows to a file, since an encoder may read them twice.
 fn spooled(session: &Session, table: &Table, args: &ShowArgs, folder: &Path) -> Result<RowsInput, Failure> {
-    let wrong = |error: parquet::errors::ParquetError| Failure::Other(error.to_string());
     let path = folder.join("chosen.parquet");
     let schema = table.read(&[], &columns(table, args))?.schema();
-    let mut writer = ArrowWriter::try_new(File::create_new(&path)?, Arc::clone(&schema), None).map_err(wrong)?;
+    let writer = ArrowWriter::try_new(File::create_new(&path)?, Arc::clone(&schema), None);
+    let mut writer = writer.map_err(|error| Failure::Other(error.to_string()))?;
     let chosen = each_chosen(session, table, args, &mut |batch| {
+        // The schema of the file: a batch may say that a column has no nulls where another batch has some.
         let batch = RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec());
-        writer.write(&batch.map_err(|error| Failure::Other(error.to_string()))?).map_err(wrong)
+        let batch = batch.map_err(|error| Failure::Other(error.to_string()))?;
+        writer.write(&batch).map_err(|error| Failure::Other(error.to_string()))
     })?;
-    writer.close().map_err(wrong)?;
+    writer.close().map_err(|error| Failure::Other(error.to_string()))?;
     Ok(RowsInput::from_parts(table.kind(), schema, chosen.rows as u64, String::new(), vec![path]))
 }

@@ -126,12 +126,17 @@ async fn reload(
         let present = env.index();
         let digests: Vec<&str> = present.served.iter().map(|index| index.digest.as_str()).collect();
         let opened = tokio::task::block_in_place(|| reopen(&digests));
-        let replaced = opened.and_then(|opened| {
-            let Some(opened) = opened else { return Ok(false) };
-            let index = Index::start(opened, env.limits.queue, Arc::clone(&env.metrics));
-            env.replace(index.map_err(|error| error.to_string())?);
-            Ok(true)
-        });
+        let replaced = match opened {
+            Ok(Some(opened)) => match Index::start(opened, env.limits.queue, Arc::clone(&env.metrics)) {
+                Ok(index) => {
+                    env.replace(index);
+                    Ok(true)
+                }
+                Err(error) => Err(error.to_string()),
+            },
+            Ok(None) => Ok(false),
+            Err(problem) => Err(problem),
+        };
         if let Err(problem) = &replaced {
             tracing::warn!("the indexes were not reloaded: {problem}");
         }
@@ -211,10 +216,17 @@ async fn page(view: View) -> Json<Value> {
 
 /// `POST /reload`: opens the indexes again, and answers when they are in use.
 async fn reload_now(view: View) -> Result<Json<Value>, Problem> {
-    let failed = |problem: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, problem);
     let (answer, answered) = oneshot::channel();
-    let stopped = || failed("the server is shutting down".to_owned());
-    view.env.reloads.send(answer).await.map_err(|_| stopped())?;
-    let changed = answered.await.map_err(|_| stopped())?.map_err(failed)?;
-    Ok(Json(json!({"changed": changed, "indexes": state::described(&view.env.index())})))
+    let mut detail = "the server is shutting down".to_owned();
+    if view.env.reloads.send(answer).await.is_ok() {
+        match answered.await {
+            Ok(Ok(changed)) => {
+                return Ok(Json(json!({"changed": changed, "indexes": state::described(&view.env.index())})));
+            }
+            Ok(Err(problem)) => detail = problem,
+            // The channel was dropped with the server.
+            Err(_) => {}
+        }
+    }
+    Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
 }

@@ -133,8 +133,8 @@ pub(super) const ROUTES: [Route; 26] = [
 
 /// Lists the routes for the page at `/`.
 pub(super) fn listed() -> Value {
-    let one = |route: &Route| json!({"method": route.method, "path": route.path, "used_by": route.used_by});
-    ROUTES.iter().map(one).collect()
+    let routes = ROUTES.iter();
+    routes.map(|route| json!({"method": route.method, "path": route.path, "used_by": route.used_by})).collect()
 }
 
 /// `/openapi.json`. The routes of episodes are in it only if the server has them: OpenEnv's validator reads from them in
@@ -196,9 +196,14 @@ fn schema(kind: &str) -> Value {
     schema
 }
 
+fn json_of(schema: &Value) -> Value {
+    json!({"application/json": {"schema": schema}})
+}
+
 fn operation(route: &Route, body: Option<Value>, answer: &Value) -> Value {
-    let json_of = |schema: &Value| json!({"application/json": {"schema": schema}});
-    let parameter = |(name, kind, required): &(&str, &str, bool)| json!({"name": name, "in": "query", "required": required, "schema": schema(kind)});
+    let parameters = route.parameters.iter().map(
+        |(name, kind, required)| json!({"name": name, "in": "query", "required": required, "schema": schema(kind)}),
+    );
     let kind = if route.path == "/metrics" { "text/plain" } else { "application/x-ndjson" };
     let text = json!({kind: {"schema": {"type": "string"}}});
     let (status, content) = match route.path {
@@ -218,7 +223,7 @@ fn operation(route: &Route, body: Option<Value>, answer: &Value) -> Value {
         "summary": route.about,
         "operationId": format!("{}_{}", route.method.to_lowercase(), route.path.replace(['/', '.'], "_")),
         "tags": [route.used_by],
-        "parameters": route.parameters.iter().map(parameter).collect::<Value>(),
+        "parameters": parameters.collect::<Value>(),
         "responses": {
             status: answered,
             "default": {"description": "A rejected request, and why.", "content": json_of(&problem)},

@@ -1,6 +1,5 @@
 //! What all routes share: the indexes, the limits, the journal, the environment of episodes.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_retrieval::{Found, Numbered};
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::episodes::driver::Searching;
@@ -84,9 +84,10 @@ impl Env {
 
     /// Counts a request as active. `None` if the server is shutting down.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Active> {
+        // Counted before the question: `drain` may begin in between, and then waits for this one.
         self.active.fetch_add(1, Ordering::SeqCst);
         let active = Active(Arc::clone(self));
-        (!self.draining.load(Ordering::SeqCst)).then_some(active)
+        if self.draining.load(Ordering::SeqCst) { None } else { Some(active) }
     }
 
     /// Rejects new requests, ends open streams, and waits for the active requests.
@@ -122,11 +123,11 @@ impl Env {
     /// # Errors
     /// Fails if the server has none.
     pub(super) fn world(&self) -> Result<&World, Problem> {
-        let none = || {
+        let Some(world) = &self.world else {
             let detail = "this server has no episodes: start it with `--questions QUESTIONS`, or `--episodes FILE`";
-            Problem::new(StatusCode::NOT_FOUND, detail)
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
         };
-        self.world.as_ref().ok_or_else(none)
+        Ok(world)
     }
 
     /// Returns the view of a request that begins now.
@@ -147,8 +148,10 @@ impl<S: Send + Sync> FromRequestParts<S> for View {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let missing = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request has no index");
-        parts.extensions.get::<Self>().cloned().ok_or_else(missing)
+        match parts.extensions.get::<Self>() {
+            Some(view) => Ok(view.clone()),
+            None => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request has no index")),
+        }
     }
 }
 
@@ -163,8 +166,10 @@ impl View {
         let limits = &self.env.limits;
         let Some(given) = given else { return Ok(limits.top_k.unwrap_or(own).min(limits.max_top_k)) };
         let most = limits.max_top_k;
-        let fitting = usize::try_from(given).ok().filter(|count| (1..=most).contains(count));
-        fitting.ok_or_else(|| Problem::bad(format!("`{field}` must be between 1 and {most}, found {given}")))
+        match usize::try_from(given) {
+            Ok(count) if (1..=most).contains(&count) => Ok(count),
+            _ => Err(Problem::bad(format!("`{field}` must be between 1 and {most}, found {given}"))),
+        }
     }
 
     /// Checks the messages of one request, which search for this many documents together.
@@ -173,7 +178,6 @@ impl View {
     /// Fails if a limit of requests is exceeded.
     pub(super) fn check_batch(&self, messages: usize, documents: usize) -> Result<(), Problem> {
         let limits = &self.env.limits;
-        let too_large = |detail| Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
         if messages > limits.max_queries {
             return too_large(format!("found {messages} messages in one request (limit {})", limits.max_queries));
         }
@@ -187,7 +191,6 @@ impl View {
     /// Searches for the queries, and writes them to the journal. A blank query finds nothing in a BM25 index.
     pub(super) async fn search(&self, queries: Vec<String>, top_k: usize) -> Result<Vec<Vec<Numbered>>, Problem> {
         let limits = &self.env.limits;
-        let too_large = |detail| Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
         if queries.len() > limits.max_queries {
             let most = limits.max_queries;
             return too_large(format!("found {} queries in one request (limit {most})", queries.len()));
@@ -225,21 +228,19 @@ impl Searching for View {
     }
 }
 
+fn too_large<T>(detail: String) -> Result<T, Problem> {
+    Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail))
+}
+
 /// Returns title and text of a chunk, each on one line, as in a TSV file.
 pub(super) fn lines(found: &Found) -> (String, String) {
-    let line = |text: &str| text.replace(['\n', '\r', '\t'], " ");
+    const BREAKS: [char; 3] = ['\n', '\r', '\t'];
     let (title, text) = found.parts();
-    (line(title.trim_matches('"')), line(text))
+    (title.trim_matches('"').replace(BREAKS, " "), text.replace(BREAKS, " "))
 }
 
 /// Returns what a served index is, for answers that list them.
-pub(super) fn described(index: &Index) -> serde_json::Value {
-    let one = |index: &Served| {
-        BTreeMap::from([
-            ("name", serde_json::json!(index.name)),
-            ("digest", serde_json::json!(index.digest)),
-            ("chunks", serde_json::json!(index.chunks)),
-        ])
-    };
-    serde_json::json!(index.served.iter().map(one).collect::<Vec<_>>())
+pub(super) fn described(index: &Index) -> Value {
+    let served = index.served.iter();
+    served.map(|Served { name, digest, chunks }| json!({"chunks": chunks, "digest": digest, "name": name})).collect()
 }

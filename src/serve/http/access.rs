@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1::Builder;
@@ -81,17 +81,18 @@ impl Door {
     }
 
     fn refuse(&self, request: &Request) -> Option<Refusal> {
-        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-        if self.loopback && !text(header::HOST).is_some_and(is_this_machine) {
+        let headers = request.headers();
+        if self.loopback && !text(headers, &header::HOST).is_some_and(is_this_machine) {
             let message = "the Host header must name this machine: localhost or 127.0.0.1";
             return Some(Refusal::new(StatusCode::FORBIDDEN, message));
         }
         // Web pages of other origins can open WebSockets, and send simple requests, without asking.
-        if self.loopback && text(header::ORIGIN).is_some_and(|origin| !is_origin_here(origin)) {
+        if self.loopback && text(headers, &header::ORIGIN).is_some_and(|origin| !is_origin_here(origin)) {
             let message = "the Origin header must name this machine: localhost or 127.0.0.1";
             return Some(Refusal::new(StatusCode::FORBIDDEN, message));
         }
-        let given = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        let given = text(headers, &header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        let given = given.unwrap_or_default();
         match &self.token {
             Some(token) if !(self.open)(request.uri().path()) && !is_same(token, given.trim()) => {
                 let message = "the request needs the server's token: `Authorization: Bearer …`";
@@ -100,6 +101,10 @@ impl Door {
             _ => None,
         }
     }
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
 }
 
 fn is_health(path: &str) -> bool {
@@ -199,15 +204,14 @@ pub(crate) fn with_fallbacks<S: Clone + Send + Sync + 'static>(
     router: Router<S>,
     format: fn(Refusal) -> Response,
 ) -> Router<S> {
-    let unknown = move |method: Method, uri: Uri| async move {
+    let router = router.fallback(async move |method: Method, uri: Uri| {
         let message = format!("there is nothing at {method} {}", uri.path());
         format(Refusal::new(StatusCode::NOT_FOUND, message).coded("unknown_url"))
-    };
-    let wrong = move |method: Method, uri: Uri| async move {
+    });
+    router.method_not_allowed_fallback(async move |method: Method, uri: Uri| {
         let message = format!("{} does not allow {method}", uri.path());
         format(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).coded("method_not_allowed"))
-    };
-    router.fallback(unknown).method_not_allowed_fallback(wrong)
+    })
 }
 
 async fn enter(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {

@@ -89,8 +89,12 @@ impl<C: Choice> Lines<C> {
     }
 
     fn chunks(&mut self, parts: Vec<Value>) -> String {
-        let chunk = |part| line(&self.answer.chunk(part, !std::mem::replace(&mut self.told, true)));
-        parts.into_iter().map(chunk).collect()
+        let mut lines = String::new();
+        for part in parts {
+            lines.push_str(&line(&self.answer.chunk(part, !self.told)));
+            self.told = true;
+        }
+        lines
     }
 
     fn last(&mut self, done: &Completion) -> String {

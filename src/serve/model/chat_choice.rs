@@ -27,8 +27,8 @@ pub(super) struct Speech {
     separates: bool,
     /// The text so far, with the `<think>` of the prompt if the thoughts are apart.
     text: String,
-    /// What was told of it.
-    told: Shown,
+    /// What was sent of it.
+    sent: Shown,
 }
 
 /// What clients see of a text.
@@ -46,7 +46,7 @@ const CLOSE: &str = "</think>";
 impl Speech {
     pub(crate) fn new(served: &Arc<Served>, id: String, offer: Option<Offer>, details: Details, thinks: bool) -> Self {
         let text = if thinks { OPEN.to_owned() } else { String::new() };
-        Self { served: Arc::clone(served), id, offer, details, separates: true, text, told: Shown::default() }
+        Self { served: Arc::clone(served), id, offer, details, separates: true, text, sent: Shown::default() }
     }
 
     /// Leaves the thoughts in the text, as the model wrote it.
@@ -73,28 +73,32 @@ impl Speech {
 
     /// Length of the text before a possible beginning of a tag.
     fn settled(&self) -> usize {
-        let held = |tag: &&str| (1..tag.len()).rev().find(|count| self.text.ends_with(&tag[..*count]));
         let tags: &[&str] = if self.offer.is_some() { &[CALL, OPEN, CLOSE] } else { &[OPEN, CLOSE] };
-        self.text.len() - tags.iter().filter_map(held).max().unwrap_or(0)
+        let begun = tags.iter().flat_map(|tag| (1..tag.len()).filter(|count| self.text.ends_with(&tag[..*count])));
+        self.text.len() - begun.max().unwrap_or(0)
     }
 
     /// Returns the parts of `shown` that were not told.
     fn parts(&mut self, shown: Shown) -> Vec<Value> {
-        let reasoning = new_part(&self.told.reasoning, &shown.reasoning);
-        let content = new_part(&self.told.content, &shown.content);
-        let fields = [("reasoning_content", reasoning), ("content", content)];
-        let told = fields.into_iter().filter(|(_, text)| !text.is_empty());
-        let parts = told.map(|(field, text)| part(json!({field: text}))).collect();
-        self.told = shown;
+        let reasoning = new_part(&self.sent.reasoning, &shown.reasoning);
+        let content = new_part(&self.sent.content, &shown.content);
+        let mut parts = Vec::new();
+        for (field, text) in [("reasoning_content", reasoning), ("content", content)] {
+            if !text.is_empty() {
+                parts.push(part(json!({field: text})));
+            }
+        }
+        self.sent = shown;
         parts
     }
 
     fn calls(&self, calls: &[(String, String)]) -> Vec<Value> {
-        let call = |(number, (name, arguments)): (usize, &(String, String))| {
-            json!({"id": format!("call_{}_{number}", self.id), "type": "function",
-                "function": {"name": name, "arguments": arguments}})
-        };
-        calls.iter().enumerate().map(call).collect()
+        let mut all = Vec::with_capacity(calls.len());
+        for (number, (name, arguments)) in calls.iter().enumerate() {
+            let id = format!("call_{}_{number}", self.id);
+            all.push(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}));
+        }
+        all
     }
 
     fn ended(&self, choice: Value, with_calls: bool, done: &Completion) -> Value {
@@ -107,20 +111,22 @@ impl Speech {
     }
 
     fn logprobs(&self, done: &Completion) -> Value {
-        let entry = |token: u32, number: f32| {
-            let text = self.served.model.token_text(token);
-            // Parts of a character have no text, and their bytes are not known.
-            let bytes = (!text.contains('\u{FFFD}')).then(|| text.as_bytes().to_vec());
-            json!({"token": text, "logprob": number, "bytes": bytes})
-        };
         let mut others = done.alternatives.iter();
-        let tokens = self.details.drawn(done).map(|(token, number)| {
-            let mut drawn = entry(token, number);
-            let top = others.next().into_iter().flatten().map(|(token, number)| entry(*token, *number));
-            drawn["top_logprobs"] = top.collect();
-            drawn
-        });
-        json!({"content": tokens.collect::<Vec<_>>(), "refusal": null})
+        let mut tokens = Vec::new();
+        for (token, number) in self.details.drawn(done) {
+            let mut drawn = self.logprob(token, number);
+            let top = others.next().into_iter().flatten();
+            drawn["top_logprobs"] = top.map(|(token, number)| self.logprob(*token, *number)).collect();
+            tokens.push(drawn);
+        }
+        json!({"content": tokens, "refusal": null})
+    }
+
+    fn logprob(&self, token: u32, number: f32) -> Value {
+        let text = self.served.model.token_text(token);
+        // Parts of a character have no text, and their bytes are not known.
+        let bytes = if text.contains('\u{FFFD}') { None } else { Some(text.as_bytes()) };
+        json!({"token": text, "logprob": number, "bytes": bytes})
     }
 }
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use searchmill_models::inference::Completion;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::answer::{Choice, answer};
 use super::body::Body;
@@ -23,21 +23,26 @@ pub(super) struct TextRequest {
 
 /// Returns the tokens of a prompt: a text or its tokens, or a list with one of them.
 fn tokens(prompt: Value, served: &Served) -> Result<Vec<u32>, Refusal> {
-    let unfit = || Refusal::value("prompt", "`prompt` must be a text or a list of token ids");
     match prompt {
-        Value::String(text) => served.model.tokens(&text).map_err(Refusal::bad),
+        Value::String(text) => return served.model.tokens(&text).map_err(Refusal::bad),
         Value::Array(mut items) => match items.first() {
             Some(Value::String(_) | Value::Array(_)) if items.len() > 1 => {
-                Err(Refusal::unsupported("prompt", "only one prompt per request is supported"))
+                return Err(Refusal::unsupported("prompt", "only one prompt per request is supported"));
             }
-            Some(Value::String(_) | Value::Array(_)) => tokens(items.remove(0), served),
+            Some(Value::String(_) | Value::Array(_)) => return tokens(items.remove(0), served),
             _ => {
-                let token = |item: &Value| item.as_u64().and_then(|token| u32::try_from(token).ok());
-                items.iter().map(token).collect::<Option<_>>().ok_or_else(unfit)
+                if let Some(tokens) = items.iter().map(token).collect() {
+                    return Ok(tokens);
+                }
             }
         },
-        _ => Err(unfit()),
+        _ => {}
     }
+    Err(Refusal::value("prompt", "`prompt` must be a text or a list of token ids"))
+}
+
+fn token(item: &Value) -> Option<u32> {
+    u32::try_from(item.as_u64()?).ok()
 }
 
 pub(crate) async fn complete(
@@ -45,8 +50,8 @@ pub(crate) async fn complete(
     Body { options, own }: Body<TextRequest>,
 ) -> Result<Response, Refusal> {
     options.check(&served)?;
-    let (prompt, logprobs) =
-        (tokens(own.prompt, &served)?, own.logprobs.map(|count| few("logprobs", count)).transpose()?);
+    let prompt = tokens(own.prompt, &served)?;
+    let logprobs = own.logprobs.map(|count| few("logprobs", count)).transpose()?;
     let details = Details { logprobs: logprobs.is_some(), token_ids: options.wants_token_ids() };
     let prompt_ids = details.token_ids.then(|| prompt.clone());
     let framed = Answer {
@@ -75,18 +80,23 @@ impl Text {
     }
 
     fn logprobs(&self, done: &Completion) -> Value {
-        let text = |token: &u32| self.served.model.token_text(*token);
-        let (tokens, numbers): (Vec<String>, Vec<f32>) =
-            self.details.drawn(done).map(|(token, number)| (text(&token), number)).unzip();
-        // As in the API, the sampled token is among the others.
-        let top = done.alternatives.iter().zip(tokens.iter().zip(&numbers)).map(|(others, (token, number))| {
-            let mut all: serde_json::Map<String, Value> =
-                others.iter().map(|(token, number)| (text(token), json!(number))).collect();
-            all.insert(token.clone(), json!(number));
-            Value::Object(all)
-        });
-        let top: Vec<Value> = top.collect();
-        let top = (!top.is_empty()).then_some(top);
+        let model = &self.served.model;
+        let (mut tokens, mut numbers, mut top) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, (token, number)) in self.details.drawn(done).enumerate() {
+            let text = model.token_text(token);
+            if let Some(others) = done.alternatives.get(index) {
+                let mut all = Map::new();
+                for (other, number) in others {
+                    all.insert(model.token_text(*other), json!(number));
+                }
+                // As in the API, the sampled token is among the others.
+                all.insert(text.clone(), json!(number));
+                top.push(Value::Object(all));
+            }
+            tokens.push(text);
+            numbers.push(number);
+        }
+        let top = if top.is_empty() { None } else { Some(top) };
         json!({"tokens": tokens, "token_logprobs": numbers, "top_logprobs": top})
     }
 }

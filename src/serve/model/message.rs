@@ -79,14 +79,15 @@ fn role(role: String, path: &str) -> Result<String, Refusal> {
 
 /// Returns a content's text: as it is, or in parts.
 fn content(content: Option<Value>, path: &str) -> Result<String, Refusal> {
-    let unfit = || Refusal::value(format!("{path}.content"), "a message's content must be text, or parts of text");
     match content {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text),
+        None => return Ok(String::new()),
+        Some(Value::String(text)) => return Ok(text),
         Some(Value::Array(parts)) => {
-            let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
-            texts.map(|texts| texts.concat()).ok_or_else(unfit)
+            if let Some(text) = parts.iter().map(|part| part["text"].as_str()).collect() {
+                return Ok(text);
+            }
         }
-        Some(_) => Err(unfit()),
+        Some(_) => {}
     }
+    Err(Refusal::value(format!("{path}.content"), "a message's content must be text, or parts of text"))
 }

@@ -202,11 +202,8 @@ fn stops(stop: Option<Value>) -> Result<Vec<String>, Refusal> {
         Some(Value::Array(texts)) => texts,
         Some(one) => vec![one],
     };
-    let text = |value: Value| match value {
-        Value::String(text) => Ok(text),
-        _ => Err(Refusal::value("stop", "`stop` must be a text or a list of texts")),
-    };
-    all.into_iter().map(text).collect()
+    let texts: Option<_> = all.iter().map(|text| text.as_str().map(str::to_owned)).collect();
+    texts.ok_or_else(|| Refusal::value("stop", "`stop` must be a text or a list of texts"))
 }
 
 /// A different seed for every request: the time in nanoseconds.

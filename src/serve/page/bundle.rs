@@ -131,13 +131,12 @@ impl Bundle<'_> {
             address.push('=');
             address.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
         }
-        let broken = |error: &dyn std::fmt::Display| json!({"error": error.to_string(), "help": null});
-        let request = Request::get(address).body(Body::empty()).map_err(|error| broken(&error))?;
+        let request = Request::get(address).body(Body::empty()).map_err(broken)?;
         self.runtime.block_on(async {
             let Ok(answer) = self.server.call(request).await;
             let is_good = answer.status().is_success();
-            let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.map_err(|error| broken(&error))?;
-            let value: Value = serde_json::from_slice(&body).map_err(|error| broken(&error))?;
+            let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.map_err(broken)?;
+            let value: Value = serde_json::from_slice(&body).map_err(broken)?;
             if is_good { Ok(value) } else { Err(value) }
         })
     }
@@ -245,22 +244,19 @@ impl Bundle<'_> {
 
     /// Adds the rounds of a loop to the answers, by each measure.
     fn rounds(&self, run: &str, node: &str, answers: &mut Answers) {
-        let key = |node: &str, measure: &str| format!("runs\n{run}\nnodes\n{node}\nrounds\n{measure}");
-        if !node.contains("round=") || answers.contains_key(&key(node, "")) {
+        if !node.contains("round=") || answers.contains_key(&rounds_key(run, node, "")) {
             return;
         }
         // Most nodes of a loop have no questions: then there is nothing to show.
         let Ok(first) = self.answer(&["runs", run, "nodes", node, "rounds"], &[]) else { return };
-        let names = |field: &str| {
-            let names = first[field].as_array().into_iter().flatten().filter_map(Value::as_str);
-            names.map(str::to_owned).collect::<Vec<_>>()
-        };
-        for measure in std::iter::once(String::new()).chain(names("measures")) {
-            let query = [("name", measure.as_str())];
+        // Without a name, the answer is about the first measure.
+        for measure in std::iter::once("").chain(texts(&first["measures"])) {
+            let query = [("name", measure)];
             let query = if measure.is_empty() { &[][..] } else { &query[..] };
             let Ok(answer) = self.answer(&["runs", run, "nodes", node, "rounds"], query) else { continue };
-            for round in names("nodes") {
-                answers.insert(key(&round, &measure), answer.clone());
+            // The page may ask from any of the rounds.
+            for round in texts(&first["nodes"]) {
+                answers.insert(rounds_key(run, round, measure), answer.clone());
             }
         }
     }
@@ -297,7 +293,7 @@ impl Bundle<'_> {
 
     /// Returns the last events of a run, as they stand in its record.
     fn events(&self, run: &str) -> Result<Value, Failure> {
-        let (lines, _) = self.page.session.run_events_from(run, 0)?;
+        let (lines, _) = self.page.session.runs().events_from(run, 0)?;
         let mut kept = Vec::new();
         for line in lines.lines() {
             if !line.contains("\"node_progress\"") {
@@ -334,7 +330,7 @@ impl Bundle<'_> {
         let about = json!({
             "made": unix_time(),
             "searchmill": env!("CARGO_PKG_VERSION"),
-            "store": self.page.session.shown_store(),
+            "store": self.page.session.store().location(),
             "rows": self.rows,
             "runs": runs,
             "places": self.places,
@@ -347,4 +343,17 @@ impl Bundle<'_> {
         fs::write(self.folder.join("index.html"), index())?;
         Ok(self.written)
     }
+}
+
+/// Returns the key of an answer about the rounds of a node, as the page asks for it.
+fn rounds_key(run: &str, node: &str, measure: &str) -> String {
+    format!("runs\n{run}\nnodes\n{node}\nrounds\n{measure}")
+}
+
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn broken(error: impl std::fmt::Display) -> Value {
+    json!({"error": error.to_string(), "help": null})
 }

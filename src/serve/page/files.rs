@@ -59,7 +59,7 @@ pub(super) async fn described(State(page): State<Arc<Page>>, Path(id): Path<Stri
 
 /// Finds an artifact. Opening it compares its files with its description: a damaged one is told, not shown.
 pub(super) fn located(page: &Page, id: &str) -> Result<Located, Problem> {
-    Ok(page.session.located(&artifact(id)?.to_string(), None)?)
+    Ok(page.session.store().locate(&artifact(id)?.to_string(), None)?)
 }
 
 /// Returns what an artifact is, with its files.
@@ -75,8 +75,8 @@ pub(super) fn with_files(id: &str, located: &Located) -> Value {
 /// Returns the newest runs that have the artifact, with node and output.
 fn runs_with(page: &Page, id: &ArtifactId) -> Result<Vec<Value>, Problem> {
     let mut runs = Vec::new();
-    for run in page.session.run_ids()?.iter().rev() {
-        for node in page.session.run_nodes(run)? {
+    for run in page.session.runs().ids()?.iter().rev() {
+        for node in page.session.runs().nodes(run)? {
             for (port, output) in &node.outputs {
                 if output.id == *id {
                     runs.push(json!({"run": run, "node": node.node, "port": port}));

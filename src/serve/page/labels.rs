@@ -22,7 +22,7 @@ pub(super) struct Asked {
 /// Answers `GET /api/labels`: the newest first.
 pub(super) async fn labels(State(page): State<Arc<Page>>, Query(asked): Query<Asked>) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
-        let (all, damaged) = page.session.labels()?;
+        let (all, damaged) = page.session.store().labels()?;
         let mut labels = Vec::new();
         for label in all {
             let is_asked = asked.artifact.is_none_or(|artifact| artifact == label.artifact)
@@ -75,7 +75,7 @@ pub(super) async fn add(
             port: given.port,
             time: 0.0,
         };
-        Ok(page.session.label(label)?)
+        Ok(page.session.store().label(label)?)
     });
     answer.await.map(Json)
 }

@@ -59,8 +59,8 @@ impl Stream {
             // Looked at before the record is read, so that nothing that a run wrote last is missed.
             let (page, run, byte) = (Arc::clone(&self.page), self.run.clone(), self.byte);
             let looked = tokio::task::spawn_blocking(move || {
-                let running = page.session.past_run(&run).is_ok_and(|run| run.running);
-                (running, page.session.run_events_from(&run, byte))
+                let running = page.session.runs().get(&run).is_ok_and(|run| run.running);
+                (running, page.session.runs().events_from(&run, byte))
             });
             let (running, read) = looked.await.ok()?;
             let (lines, next) = match read {

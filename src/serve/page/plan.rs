@@ -23,8 +23,8 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Aske
     let answer = page.ask(move |page| {
         let session = &page.session;
         let mut newest = None;
-        for id in session.run_ids()?.iter().rev() {
-            let run = session.past_run(id)?;
+        for id in session.runs().ids()?.iter().rev() {
+            let run = session.runs().get(id)?;
             // A run of another store was of a file elsewhere.
             if run.imported {
                 continue;
@@ -34,8 +34,9 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Aske
                 break;
             }
         }
-        let none = || Problem::missing(format!("no run of this store is of `{}`", asked.pipeline));
-        let record = newest.ok_or_else(none)?;
+        let Some(record) = newest else {
+            return Err(Problem::missing(format!("no run of this store is of `{}`", asked.pipeline)));
+        };
         let overrides = Overrides { set: record.set.clone(), params_files: record.params_files.clone() };
         let pipeline = session.check(&record.file, &overrides)?;
         let survey = session.estimate(&pipeline, &RunOptions::default())?;

@@ -61,37 +61,48 @@ pub(super) struct Asked {
 
 impl Asked {
     fn choice(&self) -> Choice {
-        let condition = self.condition.as_ref().filter(|sql| !sql.trim().is_empty());
-        let pass = condition.map(|sql| ("filter".to_owned(), json!({"where": sql})));
-        let keys = self.sort.iter().flat_map(|keys| keys.lines()).filter(|key| !key.trim().is_empty());
-        let order = keys.map(Order::written).collect();
-        Choice { pass, order, limit: Some(LIMIT) }
+        let mut choice = Choice { pass: None, order: Vec::new(), limit: Some(LIMIT) };
+        // A field of a form that was emptied is no condition.
+        if let Some(sql) = &self.condition
+            && !sql.trim().is_empty()
+        {
+            choice.pass = Some(("filter".to_owned(), json!({"where": sql})));
+        }
+        for key in self.sort.as_deref().unwrap_or_default().lines() {
+            if !key.trim().is_empty() {
+                choice.order.push(Order::written(key));
+            }
+        }
+        choice
     }
 
     fn view(&self, page: &Page, run: &str, node: &str) -> Result<Arc<View>, Problem> {
         let nodes = page.nodes(run)?;
-        let ran = nodes.iter().rfind(|ran| ran.node == node).ok_or_else(|| no_node(run, node))?;
+        let Some(ran) = nodes.iter().rfind(|ran| ran.node == node) else { return Err(no_node(run, node)) };
         let output = match &self.port {
             Some(port) => ran.outputs.get_key_value(port),
             None => ran.outputs.first(),
         };
-        let (port, output) = output.ok_or_else(|| {
+        let Some((port, output)) = output else {
             let port = self.port.as_deref().unwrap_or("");
-            Problem::missing(format!("`{node}` has no output {port} in the run {run}"))
-        })?;
+            return Err(Problem::missing(format!("`{node}` has no output {port} in the run {run}")));
+        };
         let (port, artifact) = (port.clone(), output.id);
         // While a run goes on, more of its nodes may score the rows.
         let name =
             format!("{run}\n{}\n{artifact}\n{:?}\n{:?}\n{:?}", nodes.len(), self.condition, self.sort, self.scores);
         page.views.get(&name, || {
-            let mut scorers = page.session.scorers(run, &artifact)?;
+            let mut scorers = page.session.runs().scorers(run, &artifact)?;
             let names = scorers.iter().map(|scorer| scorer.node.clone()).collect();
-            let place =
-                scorers.iter().position(|scorer| self.scores.as_ref().is_none_or(|asked| scorer.node == *asked));
-            let scorer = place.map(|place| scorers.swap_remove(place));
-            let table = page.session.browse(&artifact, scorer.as_ref())?;
+            let index = match &self.scores {
+                Some(asked) => scorers.iter().position(|scorer| scorer.node == *asked),
+                None if scorers.is_empty() => None,
+                None => Some(0),
+            };
+            let scorer = index.map(|index| scorers.swap_remove(index));
+            let table = page.session.store().browse(&artifact, scorer.as_ref())?;
             let choice = self.choice();
-            let rows = page.session.choose(&table, &choice)?;
+            let rows = page.session.store().choose(&table, &choice)?;
             Ok(View { artifact, port, table, rows, choice, scorers: names, scorer: scorer.map(|scorer| scorer.node) })
         })
     }
@@ -108,7 +119,7 @@ async fn about<T: Send + 'static>(
     let answered = page.ask(move |page| {
         let view = asked.view(page, &run, &node)?;
         // The store may have been collected since the view was made.
-        answer(page, &view, &asked).map_err(|problem| match page.session.artifact(&view.artifact) {
+        answer(page, &view, &asked).map_err(|problem| match page.session.store().artifact(&view.artifact) {
             Ok(_) => problem,
             Err(failure) => Problem::gone(failure.to_string()),
         })
@@ -148,11 +159,11 @@ fn listed_rows(view: &View, asked: &Asked) -> Result<Value, Problem> {
     } else {
         ("cells", cells::rows(&shown, texts).map_err(Problem::broken)?.into_iter().map(Value::Array).collect())
     };
-    let ids = batch.column_by_name("id").map(|ids| ids.as_string_opt::<i32>());
+    let ids = batch.column_by_name("id").and_then(|ids| ids.as_string_opt::<i32>());
     let mut rows = Vec::with_capacity(cells.len());
-    for (place, cells) in cells.into_iter().enumerate() {
-        let id = ids.flatten().map(|ids| ids.value(place));
-        rows.push(json!({"number": numbers[place], "id": id, key: cells}));
+    for (index, cells) in cells.into_iter().enumerate() {
+        let id = ids.map(|ids| ids.value(index));
+        rows.push(json!({"number": numbers[index], "id": id, key: cells}));
     }
     Ok(json!({
         "kind": view.table.kind().name(),
@@ -178,13 +189,16 @@ pub(super) async fn row(
 
 fn one_row(view: &View, asked: &Asked) -> Result<Value, Problem> {
     let (at, number) = if let Some(id) = &asked.id {
-        let number = view.table.position(id)?;
-        let number = number.ok_or_else(|| Problem::missing(format!("no row has the id `{id}`")))?;
+        let Some(number) = view.table.position(id)? else {
+            return Err(Problem::missing(format!("no row has the id `{id}`")));
+        };
         (view.rows.place(number, asked.at), number)
     } else {
         let at = asked.at.unwrap_or(0);
-        let number = view.rows.page(at..at.saturating_add(1)).first().copied();
-        (Some(at), number.ok_or_else(|| Problem::missing(format!("there is no row {at}")))?)
+        let Some(number) = view.rows.page(at..at.saturating_add(1)).pop() else {
+            return Err(Problem::missing(format!("there is no row {at}")));
+        };
+        (Some(at), number)
     };
     let columns: Vec<String> = view.table.columns().iter().map(|field| field.name().clone()).collect();
     let batch = view.table.read(&[number], &columns)?;
@@ -209,7 +223,7 @@ pub(super) async fn column(
 ) -> Result<Json<ColumnSummary>, Problem> {
     about(page, run, node, asked, |page, view, asked| {
         let name = asked.name.as_deref().unwrap_or_default();
-        Ok(page.session.summarize(&view.table, name, &view.choice)?)
+        Ok(page.session.store().summarize(&view.table, name, &view.choice)?)
     })
     .await
 }
@@ -222,7 +236,7 @@ pub(super) async fn rounds(
 ) -> Result<Json<Rounds>, Problem> {
     let answer = page.ask(move |page| {
         page.require_run(&run)?;
-        Ok(page.session.rounds(&run, &node, asked.name.as_deref())?)
+        Ok(page.session.runs().rounds(&run, &node, asked.name.as_deref())?)
     });
     answer.await.map(Json)
 }

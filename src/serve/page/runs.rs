@@ -31,8 +31,9 @@ pub(super) struct Asked {
 /// Returns a run as the list shows it.
 fn summary(session: &Session, id: &str, run: &PastRun) -> Result<Value, Failure> {
     let Some(record) = &run.record else { return Ok(json!({"id": id, "state": "damaged"})) };
-    let end = if record.finished.is_some() { session.run_end(id)? } else { None };
+    let end = if record.finished.is_some() { session.runs().end(id)? } else { None };
     let state = match record.exit {
+        // Otherwise the exit codes of `run`.
         None if run.running => "running",
         None => "killed",
         Some(0) => "done",
@@ -63,8 +64,10 @@ pub(super) async fn pipelines(State(page): State<Arc<Page>>) -> Result<Json<Valu
         let session = &page.session;
         let mut last: BTreeMap<String, (Value, usize)> = BTreeMap::new();
         let mut running = Vec::new();
-        for id in session.run_ids()?.iter().rev() {
-            let run = session.past_run(id)?;
+        // The newest first: the first one of a pipeline is its last run.
+        for id in session.runs().ids()?.iter().rev() {
+            let run = session.runs().get(id)?;
+            // Damaged records say no name: they are together.
             let name = run.record.as_ref().map(|record| record.pipeline.clone()).unwrap_or_default();
             if run.running {
                 running.push(summary(session, id, &run)?);
@@ -76,12 +79,14 @@ pub(super) async fn pipelines(State(page): State<Arc<Page>>) -> Result<Json<Valu
                 }
             }
         }
-        let mut pipelines: Vec<Value> =
-            last.into_iter().map(|(name, (run, runs))| json!({"name": name, "runs": runs, "last": run})).collect();
+        let mut pipelines = Vec::with_capacity(last.len());
+        for (name, (run, runs)) in last {
+            pipelines.push(json!({"name": name, "runs": runs, "last": run}));
+        }
         pipelines.sort_by(|one, other| other["last"]["id"].as_str().cmp(&one["last"]["id"].as_str()));
         Ok(json!({
-            "store": session.shown_store(),
-            "exists": session.has_store()?,
+            "store": session.store().location(),
+            "exists": session.store().exists()?,
             "running": running,
             "pipelines": pipelines,
             "schedules": schedules::all(session)?,
@@ -96,11 +101,12 @@ pub(super) async fn runs(State(page): State<Arc<Page>>, Query(asked): Query<Aske
         let session = &page.session;
         let limit = asked.limit.unwrap_or(RUNS).min(1000);
         let (mut runs, mut more) = (Vec::new(), false);
-        for id in session.run_ids()?.iter().rev() {
+        for id in session.runs().ids()?.iter().rev() {
+            // Ids begin with the time: they sort by it.
             if asked.before.as_ref().is_some_and(|before| id >= before) {
                 continue;
             }
-            let run = session.past_run(id)?;
+            let run = session.runs().get(id)?;
             let name = run.record.as_ref().map(|record| record.pipeline.as_str());
             if asked.pipeline.as_deref().is_some_and(|asked| name != Some(asked)) {
                 continue;
@@ -121,10 +127,10 @@ pub(super) async fn run(State(page): State<Arc<Page>>, Path(id): Path<String>) -
     let answer = page.ask(move |page| {
         let session = &page.session;
         page.require_run(&id)?;
-        let run = session.past_run(&id)?;
+        let run = session.runs().get(&id)?;
         let mut told = summary(session, &id, &run)?;
-        let ran = session.run_nodes(&id)?;
-        let edges = session.run_edges(&id)?;
+        let ran = session.runs().nodes(&id)?;
+        let edges = session.runs().edges(&id)?;
         let nodes: Vec<Value> = ran.iter().map(node_line).collect();
         told["params"] = run.record.as_ref().map(|record| record.params.clone()).unwrap_or_default();
         told["handed_on"] = json!(run.record.as_ref().map(|record| &record.handed_on));
@@ -189,9 +195,11 @@ pub(super) async fn node(
 ) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
         let session = &page.session;
-        let node = page.nodes(&id)?.into_iter().rfind(|node| node.node == name);
-        let node = node.ok_or_else(|| no_node(&id, &name))?;
-        let result = session.node_result(&node)?;
+        // The last record: a node that ran again has several.
+        let Some(node) = page.nodes(&id)?.into_iter().rfind(|node| node.node == name) else {
+            return Err(no_node(&id, &name));
+        };
+        let result = session.runs().result(&node)?;
         let mut told = node_line(&node);
         told["key"] = json!(node.key);
         told["reasons"] = json!(node.reasons);
@@ -240,10 +248,10 @@ pub(super) async fn compare(
             if asked.with.is_some() {
                 return Err(Failure::usage("`with` needs `node`: name both nodes").into());
             }
-            return Ok(json!(page.session.diff(&asked.a, &asked.b)?));
+            return Ok(json!(page.session.runs().diff(&asked.a, &asked.b)?));
         };
         let nodes = [node.as_str(), asked.with.as_ref().unwrap_or(node)];
-        Ok(json!(page.session.diff_nodes(&asked.a, &asked.b, nodes)?))
+        Ok(json!(page.session.runs().diff_nodes(&asked.a, &asked.b, nodes)?))
     });
     answer.await.map(Json)
 }

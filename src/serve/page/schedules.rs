@@ -16,10 +16,10 @@ use crate::schedule::{now, schedule_json};
 /// Returns all schedules of a store that exists.
 pub(super) fn all(session: &Session) -> Result<Vec<Value>, Problem> {
     // Asking for schedules would create the store.
-    if !session.has_store()? {
+    if !session.store().exists()? {
         return Ok(Vec::new());
     }
-    let schedules = session.schedules()?;
+    let schedules = session.store().schedules()?;
     let mut all = Vec::new();
     for name in schedules.names() {
         if let Some(schedule) = schedule_json(&schedules, &name) {
@@ -54,12 +54,11 @@ pub(super) async fn act(
 ) -> Result<Json<Value>, Problem> {
     require_own_page(&headers)?;
     let answer = page.ask(move |page| {
-        let missing = || Problem::missing(format!("there is no schedule `{}`", given.name));
-        if !page.session.has_store()? {
-            return Err(missing());
+        if !page.session.store().exists()? {
+            return Err(missing(&given.name));
         }
-        let schedules = page.session.schedules()?;
-        let schedule = schedule_json(&schedules, &given.name).ok_or_else(missing)?;
+        let schedules = page.session.store().schedules()?;
+        let schedule = schedule_json(&schedules, &given.name).ok_or_else(|| missing(&given.name))?;
         let written = match given.action {
             Action::Trigger if schedule["served"] != true => {
                 return Err(Problem::refused(format!("no daemon serves `{}`: nobody would start the run", given.name)));
@@ -73,7 +72,11 @@ pub(super) async fn act(
             }
         };
         written.map_err(|error| Problem::broken(error.to_string()))?;
-        schedule_json(&schedules, &given.name).ok_or_else(missing)
+        schedule_json(&schedules, &given.name).ok_or_else(|| missing(&given.name))
     });
     answer.await.map(Json)
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::missing(format!("there is no schedule `{name}`"))
 }

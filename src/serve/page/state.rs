@@ -19,12 +19,14 @@ pub(super) fn no_node(run: &str, node: &str) -> Problem {
 
 /// Fails unless the request is of this page itself: other pages in the same browser must not write.
 pub(super) fn require_own_page(headers: &HeaderMap) -> Result<(), Problem> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    match (origin, text(header::HOST)) {
-        (Some(origin), Some(host)) if origin == host => Ok(()),
-        _ => Err(Problem::refused("only the page itself may write: the Origin header must be its address")),
+    if let (Some(origin), Some(host)) = (headers.get(header::ORIGIN), headers.get(header::HOST))
+        && let (Ok(origin), Ok(host)) = (origin.to_str(), host.to_str())
+        && let Some((_, origin)) = origin.split_once("://")
+        && origin == host
+    {
+        return Ok(());
     }
+    Err(Problem::refused("only the page itself may write: the Origin header must be its address"))
 }
 
 /// What all requests share.
@@ -58,19 +60,19 @@ impl Page {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.is_none() {
             // If it cannot be written, runs do not name the page; it can be looked at all the same.
-            *shown = self.session.show_page(&self.address).unwrap_or_default();
+            *shown = self.session.store().show_page(&self.address).unwrap_or_default();
         }
     }
 
     /// Fails if there is no run of this id.
     pub(super) fn require_run(&self, id: &str) -> Result<(), Problem> {
-        if self.session.has_run(id)? { Ok(()) } else { Err(Problem::missing(format!("there is no run {id}"))) }
+        if self.session.runs().contains(id)? { Ok(()) } else { Err(Problem::missing(format!("there is no run {id}"))) }
     }
 
     /// Returns the records of a run's nodes.
     pub(super) fn nodes(&self, run: &str) -> Result<Vec<NodeRun>, Problem> {
         self.require_run(run)?;
-        Ok(self.session.run_nodes(run)?)
+        Ok(self.session.runs().nodes(run)?)
     }
 
     /// Asks the store on a thread that may block.
@@ -86,7 +88,10 @@ impl Page {
         });
         let answered = answered.await;
         drop(turn);
-        answered
-            .unwrap_or_else(|_| Err(Problem::broken("the question could not be answered: see the log of the server")))
+        match answered {
+            Ok(answered) => answered,
+            // The question panicked.
+            Err(_) => Err(Problem::broken("the question could not be answered: see the log of the server")),
+        }
     }
 }

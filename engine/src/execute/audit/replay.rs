@@ -30,7 +30,7 @@ use crate::store::{ArtifactId, Store, StoreSink};
 
 /// What to recompute, and how.
 #[derive(Clone)]
-pub struct ReplayOptions {
+pub(crate) struct ReplayOptions {
     /// Whether to recompute the outputs of deterministic nodes.
     pub replay: bool,
     /// Whether to derive again what external nodes recorded.
@@ -54,7 +54,7 @@ pub struct ReplayOptions {
 ///
 /// # Errors
 /// Fails if the work cannot be done (no space, no threads).
-pub async fn replay(
+pub(crate) async fn replay(
     store: Store,
     registry: Registry,
     closure: Arc<Closure>,

@@ -228,7 +228,7 @@ fn without_unknown(mut preimage: Value) -> Value {
 }
 
 /// Returns the differences between two preimages; in `now`, contents may be unknown (`null`).
-pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
+pub(crate) fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
     let mut now = now.clone();
     for (index, input) in now["inputs"].as_array_mut().into_iter().flatten().enumerate() {
         let same_port = before["inputs"][index][0] == input[0];

@@ -44,7 +44,7 @@ use crate::store::{ArtifactId, Neighbours, Pin, Store, StoreError, StoreUse};
 ///
 /// # Errors
 /// Fails if the store cannot be used; failures of nodes are in the summary.
-pub async fn run(
+pub(crate) async fn run(
     plan: Arc<Plan>,
     store: Store,
     options: Settings,

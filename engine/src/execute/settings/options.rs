@@ -54,7 +54,7 @@ impl RunOptions {
 
 /// The nodes that the options select in one plan.
 #[derive(Clone)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     /// Places of the nodes that may run; others are only looked up.
     pub selected: BTreeSet<NodeIndex>,
     /// Places of the nodes that were named, and of those that no other selected node uses: their outputs must be in the
@@ -66,7 +66,7 @@ pub struct Chosen {
 
 impl Chosen {
     /// Returns the request that decides which of the nodes run.
-    pub fn request<'a>(&'a self, directory: &'a Path, options: &'a RunOptions) -> Request<'a> {
+    pub(crate) fn request<'a>(&'a self, directory: &'a Path, options: &'a RunOptions) -> Request<'a> {
         Request {
             directory,
             limit: Some(&options.limit),
@@ -82,7 +82,7 @@ impl Chosen {
 
 /// Settings of a run.
 #[derive(Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// What was asked for, with the budget and the devices that count.
     pub asked: RunOptions,
     /// The nodes to run.
@@ -101,7 +101,7 @@ pub struct Settings {
 
 /// What a test gives.
 #[derive(Clone, Default)]
-pub struct Trial {
+pub(crate) struct Trial {
     /// Outputs of nodes that do not run, by index in the plan.
     pub given: BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>,
 }

@@ -10,7 +10,7 @@ use crate::spec::RowLimit;
 
 /// The part of a run's settings that decides which nodes run.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub(crate) struct Request<'a> {
     /// Base of relative paths.
     pub directory: &'a Path,
     /// Rows of sources (at most).
@@ -32,7 +32,7 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Returns the request of a plain run in that folder.
-    pub fn new(directory: &'a Path) -> Self {
+    pub(crate) fn new(directory: &'a Path) -> Self {
         Self {
             directory,
             limit: None,
@@ -47,13 +47,13 @@ impl<'a> Request<'a> {
 
     /// Limits the rows of sources.
     #[must_use]
-    pub fn limited(self, limit: &'a RowLimit) -> Self {
+    pub(crate) fn limited(self, limit: &'a RowLimit) -> Self {
         Self { limit: Some(limit), ..self }
     }
 
     /// Asks a survey for estimates.
     #[must_use]
-    pub fn with_estimates(self) -> Self {
+    pub(crate) fn with_estimates(self) -> Self {
         Self { estimates: true, ..self }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Request<'a> {
 
 /// Which failed rows to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
+pub(crate) enum Retry {
     /// None.
     Nothing,
     /// Rejected rows of external nodes.

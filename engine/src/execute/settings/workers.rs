@@ -60,4 +60,4 @@ impl Workers {
 }
 
 /// Help text for missing GPUs.
-pub const NO_GPU: &str = "`resources: {fallback: cpu}` runs the node on the CPU";
+pub(crate) const NO_GPU: &str = "`resources: {fallback: cpu}` runs the node on the CPU";

@@ -147,14 +147,14 @@ pub struct Survey {
     /// Loops about which rows decide, with their ends as far as they are known.
     pub loops: Vec<Loop>,
     /// What loops hand on, as far as it is known which rounds they are of.
-    pub of_loops: Vec<OfLoop>,
+    pub(crate) of_loops: Vec<OfLoop>,
 }
 
 /// Looks up the nodes that a run with that request would consider.
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
+pub(crate) fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
     let history = History::before("");
     let wanted = request.selected.map(|selected| with_all_before(plan, selected));
     let mut known = Known::new();
@@ -246,7 +246,7 @@ fn made_again(plan: &Plan, nodes: &mut BTreeMap<NodeIndex, NodeStatus>) {
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn not_known(
+pub(crate) fn not_known(
     plan: &Plan,
     store: &Store,
     request: Request<'_>,
@@ -298,7 +298,7 @@ fn work_now(store: &Store, node: &Node, pending: &Pending, known: &Known, direct
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<NodeIndex>, StoreError> {
+pub(crate) fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<NodeIndex>, StoreError> {
     let mut lacking = Vec::new();
     for (index, status) in survey(plan, store, request)?.nodes {
         let lacks = match status {

@@ -12,7 +12,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use serde_json::Value;
 
 use super::super::failure::Failure;
-use super::super::open::Session;
+use super::super::views::StoreView;
 use super::{Scores, Table};
 use crate::error::OperatorError;
 use crate::execute::{collect, register};
@@ -96,7 +96,7 @@ impl Rows {
     }
 }
 
-impl Session {
+impl StoreView<'_> {
     /// Finds the chosen rows. Not for code that already runs on tokio.
     ///
     /// # Errors
@@ -131,13 +131,13 @@ impl Session {
         ask: impl Fn(Chosen) -> Result<DataFrame, DataFusionError>,
     ) -> Result<Vec<RecordBatch>, Failure> {
         let bound = match &choice.pass {
-            Some((operator, params)) => Some(self.bind_relational(operator, params.clone())?),
+            Some((operator, params)) => Some(self.session.bind_relational(operator, params.clone())?),
             None => None,
         };
         let own = OwnColumns::beside(table);
         let named = named(table, choice, asked);
         let question = Question { table, choice, bound: bound.as_ref(), own: &own, named: named.as_deref() };
-        let answered = self.with_context(|context| {
+        let answered = self.session.with_context(|context| {
             let asked = async {
                 let plan = async |scores| Ok::<_, OperatorError>(ask(question.chosen(scores, context).await?)?);
                 let mut planned = plan(None).await;

@@ -7,7 +7,7 @@ use datafusion::prelude::DataFrame;
 use serde::Serialize;
 
 use super::super::failure::Failure;
-use super::super::open::Session;
+use super::super::views::StoreView;
 use super::{Choice, Table};
 
 /// Number of bins of a histogram (at most).
@@ -19,6 +19,7 @@ const CHARACTERS: usize = 200;
 
 /// What a column holds, over the chosen rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ColumnSummary {
     /// The column.
     pub name: String,
@@ -68,11 +69,11 @@ pub struct Common {
     pub rows: u64,
 }
 
-impl Session {
+impl StoreView<'_> {
     /// Counts the values of a column. Not for code that already runs on tokio.
     ///
     /// # Errors
-    /// Fails if there is no such column, if its values cannot be counted (objects), or as [`Session::choose`] does.
+    /// Fails if there is no such column, if its values cannot be counted (objects), or as [`StoreView::choose`] does.
     pub fn summarize(&self, table: &Table, name: &str, choice: &Choice) -> Result<ColumnSummary, Failure> {
         let field = table.columns().into_iter().find(|field| field.name() == name);
         let field = field.ok_or_else(|| Failure::usage(format!("there is no column `{name}`")))?;

@@ -9,6 +9,8 @@ mod page;
 mod scores;
 mod rounds;
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, FieldRef};
 use searchmill_schemas::RecordKind;
 
@@ -17,7 +19,7 @@ pub use self::column::{Bin, ColumnSummary, Common};
 pub use self::rounds::{QuestionRounds, Rounds};
 pub use self::scores::Scorer;
 use super::failure::Failure;
-use super::open::Session;
+use super::views::StoreView;
 use crate::lineage::rows_with;
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, RowsInput};
@@ -46,7 +48,7 @@ struct Scores {
     columns: Vec<FieldRef>,
 }
 
-impl Session {
+impl StoreView<'_> {
     /// Opens a table, with the columns of what scored its rows.
     ///
     /// # Errors
@@ -57,9 +59,16 @@ impl Session {
             None => None,
             Some(scorer) => {
                 let (scores, starts) = self.parts(&scorer.scores)?;
-                let columns = scores.schema.fields().iter();
-                let columns = columns.filter(|field| is_score(field) && rows.schema.index_of(field.name()).is_err());
-                Some(Scores { node: scorer.node.clone(), columns: columns.cloned().collect(), rows: scores, starts })
+                let mut columns = Vec::new();
+                for field in scores.schema.fields() {
+                    // Numbers, yes or no, and texts say something of a row; ids and lists do not.
+                    let is_id = matches!(field.name().as_str(), "id" | "trajectory_id");
+                    let is_list = matches!(field.data_type(), DataType::List(_));
+                    if !is_id && !is_list && rows.schema.index_of(field.name()).is_err() {
+                        columns.push(Arc::clone(field));
+                    }
+                }
+                Some(Scores { node: scorer.node.clone(), columns, rows: scores, starts })
             }
         };
         Ok(Table { artifact: *artifact, rows, starts, scores })
@@ -73,7 +82,7 @@ impl Session {
                 return Err(Failure::usage(format!("{artifact} is a folder ({}), not a table", tree.kind.name())));
             }
         };
-        let described = self.existing()?.artifact(artifact);
+        let described = self.session.existing()?.artifact(artifact);
         let mut starts = Vec::with_capacity(rows.parts().len());
         let mut next = 0;
         for part in described.iter().flat_map(|described| &described.parts) {
@@ -82,11 +91,6 @@ impl Session {
         }
         Ok((rows, starts))
     }
-}
-
-/// Whether a column of a score table says something of a row: numbers, yes or no, and texts, but no ids.
-fn is_score(field: &FieldRef) -> bool {
-    !matches!(field.name().as_str(), "id" | "trajectory_id") && !matches!(field.data_type(), DataType::List(_))
 }
 
 impl Table {

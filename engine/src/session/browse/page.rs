@@ -26,8 +26,10 @@ impl Table {
         let mut fields: Vec<Field> = Vec::with_capacity(columns.len());
         let (mut own, mut of_scores) = (Vec::new(), Vec::new());
         for name in columns {
-            let field = every.iter().find(|field| field.name() == name);
-            let field = field.ok_or_else(|| Failure::usage(format!("there is no column `{name}`")))?.as_ref().clone();
+            let Some(field) = every.iter().find(|field| field.name() == name) else {
+                return Err(Failure::usage(format!("there is no column `{name}`")));
+            };
+            let field = field.as_ref().clone();
             if self.rows.schema.index_of(name).is_ok() {
                 own.push(name.clone());
                 fields.push(field);
@@ -37,6 +39,7 @@ impl Table {
                 fields.push(field.with_nullable(true));
             }
         }
+        // Scores are found by the ids of the rows.
         if !of_scores.is_empty() && !own.iter().any(|name| name == "id") {
             own.push("id".to_owned());
         }
@@ -47,9 +50,14 @@ impl Table {
         };
         let mut arrays = Vec::with_capacity(fields.len());
         for name in columns {
-            let of_scores = || scores.as_ref()?.column_by_name(name);
-            arrays.extend(stored.column_by_name(name).or_else(of_scores).cloned());
+            // The table's own column first: the scores have no column that the table has, save the ids.
+            if let Some(column) = stored.column_by_name(name) {
+                arrays.push(Arc::clone(column));
+            } else if let Some(column) = scores.as_ref().and_then(|scores| scores.column_by_name(name)) {
+                arrays.push(Arc::clone(column));
+            }
         }
+        // Without columns, the arrays do not say how many rows there are.
         let count = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &count);
         batch.map_err(|error| Failure::Other(error.to_string()))
@@ -71,14 +79,13 @@ impl Scores {
             }
         }
         let asked: BTreeSet<String> = ids.iter().map(|id| (*id).to_owned()).collect();
-        let places = rows_with(&self.rows, &["trajectory_id"], &asked)?;
-        let numbers: Vec<u64> = places.iter().map(|place| place.row).collect();
-        let found = by_number(&self.rows, &self.starts, &numbers, &wanted)?;
-        let mut slot_of: BTreeMap<&str, u64> = BTreeMap::new();
-        for (slot, place) in (0..).zip(&places) {
-            slot_of.insert(&place.matched, slot);
+        let (mut numbers, mut slot_of) = (Vec::new(), BTreeMap::new());
+        for (slot, scored) in (0_u64..).zip(rows_with(&self.rows, &["trajectory_id"], &asked)?) {
+            numbers.push(scored.row);
+            slot_of.insert(scored.matched, slot);
         }
-        taken(&found, &ids.iter().map(|id| slot_of.get(id).copied()).collect())
+        let found = by_number(&self.rows, &self.starts, &numbers, &wanted)?;
+        taken(&found, &ids.iter().map(|id| slot_of.get(*id).copied()).collect())
     }
 }
 
@@ -97,9 +104,9 @@ fn by_number(
         }
     }
     let mut batches = Vec::new();
-    for (place, part) in table.parts().iter().enumerate() {
-        let start = starts.get(place).copied().unwrap_or(0);
-        let end = starts.get(place + 1).copied().unwrap_or(table.rows);
+    for (index, part) in table.parts().iter().enumerate() {
+        let start = starts.get(index).copied().unwrap_or(0);
+        let end = starts.get(index + 1).copied().unwrap_or(table.rows);
         let inside: Vec<usize> = wanted.range(start..end).map(|row| (row - start) as usize).collect();
         if !inside.is_empty() {
             read_part(part, &inside, columns, &mut batches)?;
@@ -123,9 +130,13 @@ fn read_part(
     batches: &mut Vec<RecordBatch>,
 ) -> Result<(), OperatorError> {
     let builder = open_part(part)?;
-    let places = (0..).zip(builder.schema().fields()).filter(|(_, field)| columns.contains(field.name()));
-    let places: Vec<usize> = places.map(|(place, _)| place).collect();
-    let mask = ProjectionMask::roots(builder.parquet_schema(), places);
+    let mut roots = Vec::new();
+    for (index, field) in builder.schema().fields().iter().enumerate() {
+        if columns.contains(field.name()) {
+            roots.push(index);
+        }
+    }
+    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
     let selection = selection(rows.iter().copied());
     for batch in builder.with_projection(mask).with_row_selection(selection.into()).with_batch_size(1024).build()? {
         batches.push(batch?);

@@ -9,7 +9,7 @@ use searchmill_schemas::{RecordKind, text_column};
 use serde::Serialize;
 
 use super::super::failure::Failure;
-use super::super::open::Session;
+use super::super::views::RunsView;
 use super::Table;
 use super::scores::scorers_among;
 use crate::node_id::{NodeId, Round};
@@ -59,7 +59,7 @@ struct Sum {
     most: f64,
 }
 
-impl Session {
+impl RunsView<'_> {
     /// Returns how good each question was in each round of the loop that `node` (`scores@round=3`) is of. Rollouts have the
     /// columns of what scored them.
     ///
@@ -72,7 +72,7 @@ impl Session {
             return Err(failure.with_help("name a node of a round: `scores@round=3`"));
         }
         let series = asked.without_round();
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let all = store.run_nodes(run);
         let mut nodes: Vec<(Round, &NodeRun)> = Vec::new();
         for other in &all {
@@ -95,12 +95,14 @@ impl Session {
         let mut sums: BTreeMap<String, Vec<Option<Sum>>> = BTreeMap::new();
         for (place, (_, node)) in nodes.iter().enumerate() {
             let Some(output) = node.outputs.values().next() else { continue };
-            let mut table = self.browse(&output.id, None)?;
+            let mut table = self.session.store().browse(&output.id, None)?;
+            // Rollouts alone do not say how good they are.
             if table.kind() == RecordKind::Trajectory
                 && let Some(scorer) = scorers_among(store, &all, &output.id).first()
             {
-                table = self.browse(&output.id, Some(scorer))?;
+                table = self.session.store().browse(&output.id, Some(scorer))?;
             }
+            // The first round decides: all rounds are shown by one measure.
             if found.measures.is_empty() {
                 found.measures = measures(&table);
                 let chosen = match measure {
@@ -118,8 +120,11 @@ impl Session {
             }
         }
         for (id, rounds) in sums {
-            let spread = rounds.iter().flatten().map(|sum| sum.most - sum.least).fold(0.0, f64::max);
-            let values = rounds.iter().map(|sum| sum.map(|sum| sum.total / f64::from(sum.count))).collect();
+            let (mut spread, mut values) = (0.0_f64, Vec::with_capacity(rounds.len()));
+            for sum in rounds {
+                spread = sum.map_or(spread, |sum| spread.max(sum.most - sum.least));
+                values.push(sum.map(|sum| sum.total / f64::from(sum.count)));
+            }
             found.questions.push(QuestionRounds { id, values, spread });
         }
         Ok(found)
@@ -165,6 +170,7 @@ fn question_sums(table: &Table, measure: &str) -> Result<BTreeMap<String, Sum>, 
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     let columns = [QUESTION.to_owned(), measure.to_owned()];
     let all: Vec<u64> = (0..table.rows.rows).collect();
+    // In blocks: a table may not fit into memory.
     for block in all.chunks(BLOCK) {
         let batch = table.read(block, &columns)?;
         let questions = text_column(&batch, QUESTION).map_err(|error| Failure::Other(error.to_string()))?;

@@ -4,7 +4,7 @@ use searchmill_schemas::RecordKind;
 use serde::Serialize;
 
 use super::super::failure::Failure;
-use super::super::open::Session;
+use super::super::views::RunsView;
 use crate::node_id::NodeId;
 use crate::operator::PortType;
 use crate::store::{ArtifactId, NodeRun, Store};
@@ -18,13 +18,13 @@ pub struct Scorer {
     pub scores: ArtifactId,
 }
 
-impl Session {
+impl RunsView<'_> {
     /// Returns the nodes of a run that scored the rows of this table, by name.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
     pub fn scorers(&self, run: &str, artifact: &ArtifactId) -> Result<Vec<Scorer>, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         Ok(scorers_among(store, &store.run_nodes(run), artifact))
     }
 
@@ -33,7 +33,7 @@ impl Session {
     /// # Errors
     /// Fails if the store cannot be read.
     pub fn scored(&self, run: &str, node: &str) -> Result<Option<(ArtifactId, Scorer)>, Failure> {
-        let store = self.existing()?;
+        let store = self.session.existing()?;
         let nodes = store.run_nodes(run);
         let Some(node) = nodes.iter().rfind(|other| other.node == node) else { return Ok(None) };
         let Some(scores) = score_table(node) else { return Ok(None) };

@@ -21,7 +21,7 @@ use crate::execute::{Chosen, Machine, RunOptions, Settings, Stop, Trial, run};
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, Source};
 use crate::plan::Plan;
-use crate::spec::{Expected, Overrides, TestCase};
+use crate::spec::{Overrides, TestCase};
 use crate::store::Store;
 
 /// A test, and the pipeline with the test's params.
@@ -78,17 +78,24 @@ impl Session {
         let PipelineTest { pipeline, case: test } = test;
         let folder = tempfile::tempdir()?;
         let store = Store::open(&folder.path().join("store"))?;
-        let mut plan = Arc::try_unwrap(pipeline.plan)
-            .map_err(|_| Failure::Other("a pipeline that is used elsewhere cannot be tested".to_owned()))?;
+        // The plan is changed: its endpoints become that of the script.
+        let Ok(mut plan) = Arc::try_unwrap(pipeline.plan) else {
+            return Err(Failure::Other("a pipeline that is used elsewhere cannot be tested".to_owned()));
+        };
         let given = rows::outputs(&plan, &test.given, &store)?;
-        let named = |expected: &Expected| plan.output_named(&expected.rows.output).map(|(index, _)| index);
-        let expected: BTreeSet<NodeIndex> = test.expect.iter().filter_map(named).collect();
+        let mut expected = BTreeSet::new();
+        for rows in &test.expect {
+            expected.extend(plan.output_named(&rows.rows.output).map(|(index, _)| index));
+        }
         let selected = redirected(&mut plan, expected, &given, endpoint)?;
+        // One node at a time, so that the script's answers are asked for in one order; and every node that can run, so
+        // that all differences are found.
         let settings = Settings {
             asked: RunOptions { jobs: Some(1), keep_going: true, ..RunOptions::default() },
             chosen: Chosen { asked: selected.clone(), selected, force: BTreeSet::new() },
             directory: self.directory().to_owned(),
             machine: Machine::detect(),
+            // The script asks for no key, but a node does not start without its secrets.
             secrets: Arc::new(|_| Some("a secret of a test".to_owned())),
             fits: None,
             trial: Some(Trial { given }),
@@ -111,8 +118,11 @@ struct Failures(Mutex<Vec<(NodeId, String)>>);
 impl Reporter for Failures {
     fn event(&self, event: &Event) {
         if let Event::NodeFailed { node, message, help, .. } = event {
-            let help = help.as_ref().map_or_else(String::new, |help| format!(" ({help})"));
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((node.clone(), format!("{message}{help}")));
+            let message = match help {
+                Some(help) => format!("{message} ({help})"),
+                None => message.clone(),
+            };
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((node.clone(), message));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::infer_json_schema_from_iterator;
 use indexmap::IndexMap;
@@ -27,70 +28,88 @@ pub(crate) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Give
     let (known, _) = plan.known_columns();
     let mut by_node: BTreeMap<NodeIndex, BTreeMap<&str, &Rows>> = BTreeMap::new();
     for rows in given {
-        if let Some((place, port)) = plan.output_named(&rows.output) {
-            by_node.entry(place).or_default().insert(port, rows);
+        if let Some((index, port)) = plan.output_named(&rows.output) {
+            by_node.entry(index).or_default().insert(port, rows);
         }
     }
-    let mut found = Given::new();
-    for (place, given) in by_node {
-        let tables = plan[place].outputs.iter().filter_map(|(port, kind)| match kind {
-            PortType::Rows(kind) => Some((port.clone(), *kind)),
-            PortType::Tree(_) => None,
-        });
-        let tables: IndexMap<String, RecordKind> = tables.collect();
-        let ports = tables.iter().map(|(port, kind)| (port.clone(), PortType::Rows(*kind))).collect();
+    let mut outputs = Given::new();
+    for (index, given) in by_node {
+        // Nobody can write a folder into a test: the node has none.
+        let mut ports = IndexMap::new();
+        for (port, kind) in &plan[index].outputs {
+            if matches!(kind, PortType::Rows(_)) {
+                ports.insert(port.clone(), kind.clone());
+            }
+        }
         let mut sink = StoreSink::new(store, ports);
-        for (port, kind) in &tables {
-            let rows = given.get(port.as_str());
-            let columns = known[place.index()].get(port);
-            let batch = batch(*kind, columns, rows.map_or(&[], |rows| rows.rows.as_slice())).map_err(|error| {
-                let output = rows.map_or(port.as_str(), |rows| rows.output.as_str());
-                Failure::usage(format!("given rows of `{output}`: {}", error.message))
-            })?;
+        for (port, kind) in &plan[index].outputs {
+            let PortType::Rows(kind) = kind else { continue };
+            let (output, rows) = match given.get(port.as_str()) {
+                Some(rows) => (&rows.output, rows.rows.as_slice()),
+                None => (port, [].as_slice()),
+            };
+            let batch = match batch(*kind, known[index.index()].get(port), rows) {
+                Ok(batch) => batch,
+                Err(error) => {
+                    return Err(Failure::usage(format!("given rows of `{output}`: {}", error.message)));
+                }
+            };
             sink.write(port, &batch)?;
         }
-        let stored = sink.commit().map_err(|error| match error.blame {
-            Blame::Data => {
+        let stored = match sink.commit() {
+            Ok(stored) => stored,
+            // The rows are the author's: a repeated id, for example.
+            Err(error) if error.blame == Blame::Data => {
                 let names: Vec<&str> = given.values().map(|rows| rows.output.as_str()).collect();
-                Failure::usage(format!("given rows of `{}`: {}", names.join("`, `"), error.message))
+                return Err(Failure::usage(format!("given rows of `{}`: {}", names.join("`, `"), error.message)));
             }
-            _ => error.into(),
-        })?;
-        found.insert(place, stored.outputs);
+            Err(error) => return Err(error.into()),
+        };
+        outputs.insert(index, stored.outputs);
     }
-    Ok(found)
+    Ok(outputs)
 }
 
 /// Converts rows of a kind.
 fn batch(kind: RecordKind, known: Option<&SchemaRef>, rows: &[Value]) -> Result<RecordBatch, OperatorError> {
-    rows.iter().enumerate().try_for_each(|(place, row)| check_names(kind, place, row))?;
+    // All names first: a misspelt one would be a column of its own in the schema.
+    for (index, row) in rows.iter().enumerate() {
+        check_names(kind, index, row)?;
+    }
     let schema = schema(kind, known, rows)?;
-    let id = kind.id_column();
-    let filled = rows.iter().enumerate().map(|(place, row)| {
+    let mut filled = Vec::with_capacity(rows.len());
+    for (index, row) in rows.iter().enumerate() {
         let mut row = row.as_object().cloned().unwrap_or_default();
-        if let Some(id) = id.filter(|id| !row.contains_key(*id)) {
-            row.insert(id.to_owned(), json!(format!("row-{}", place + 1)));
+        // Ids are unique in their table, so an empty one would not do.
+        if let Some(id) = kind.id_column()
+            && !row.contains_key(id)
+        {
+            row.insert(id.to_owned(), json!(format!("row-{}", index + 1)));
         }
-        let fields = schema.fields().iter();
-        Value::Object(fields.map(|field| (field.name().clone(), fill(row.get(field.name()), field))).collect())
-    });
-    let filled: Vec<Value> = filled.collect();
+        let mut whole = Map::new();
+        for field in schema.fields() {
+            whole.insert(field.name().clone(), fill(row.get(field.name()), field));
+        }
+        filled.push(Value::Object(whole));
+    }
     let mut decoder = ReaderBuilder::new(Arc::clone(&schema)).with_batch_size(rows.len().max(1)).build_decoder()?;
     decoder.serialize(&filled)?;
     Ok(decoder.flush()?.unwrap_or_else(|| RecordBatch::new_empty(schema)))
 }
 
 /// Rejects a column that the kind does not have but that is written like one that the row lacks.
-fn check_names(kind: RecordKind, place: usize, row: &Value) -> Result<(), OperatorError> {
+fn check_names(kind: RecordKind, index: usize, row: &Value) -> Result<(), OperatorError> {
     let (Some(row), false) = (row.as_object(), kind == RecordKind::Table) else { return Ok(()) };
     let schema = kind.schema();
-    let lacking: Vec<&str> =
-        schema.fields().iter().map(|field| field.name().as_str()).filter(|name| !row.contains_key(*name)).collect();
-    let unknown = row.keys().filter(|name| schema.field_with_name(name).is_err());
-    for name in unknown {
-        if let Some(meant) = closest(name, lacking.iter().copied()) {
+    let names = schema.fields().iter().map(|field| field.name().as_str());
+    let lacking: Vec<&str> = names.filter(|name| !row.contains_key(*name)).collect();
+    for name in row.keys() {
+        // Rows may have further columns; only one that looks like a missing one is an error.
+        if schema.field_with_name(name).is_err()
+            && let Some(meant) = closest(name, lacking.iter().copied())
+        {
             let message =
-                format!("row {} has `{name}`, which {kind} rows do not have; did you mean `{meant}`?", place + 1);
+                format!("row {} has `{name}`, which {kind} rows do not have; did you mean `{meant}`?", index + 1);
             return Err(OperatorError::pipeline(message));
         }
     }
@@ -107,12 +126,17 @@ fn schema(kind: RecordKind, known: Option<&SchemaRef>, rows: &[Value]) -> Result
             fields.push(Arc::clone(field));
         }
     }
-    let rest = |row: &Value| {
-        let entries = row.as_object().into_iter().flatten().filter(|(name, _)| !names.contains(*name));
-        Value::Object(entries.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>())
-    };
-    let more = infer_json_schema_from_iterator(rows.iter().map(|row| Ok::<_, arrow::error::ArrowError>(rest(row))))?;
-    fields.extend(more.fields().iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true))));
+    // Types of the other columns are those of their values.
+    let mut others = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut other = row.as_object().cloned().unwrap_or_default();
+        other.retain(|name, _| !names.contains(name));
+        others.push(Ok::<_, ArrowError>(Value::Object(other)));
+    }
+    for field in infer_json_schema_from_iterator(others.into_iter())?.fields() {
+        // A row may leave the column out.
+        fields.push(Arc::new(field.as_ref().clone().with_nullable(true)));
+    }
     Ok(Arc::new(Schema::new(fields)))
 }
 
@@ -121,13 +145,8 @@ fn schema(kind: RecordKind, known: Option<&SchemaRef>, rows: &[Value]) -> Result
 fn fill(value: Option<&Value>, field: &Field) -> Value {
     let value = value.cloned().unwrap_or(Value::Null);
     match (field.data_type(), value) {
-        (kind, Value::Null) => {
-            if field.is_nullable() {
-                Value::Null
-            } else {
-                empty(kind)
-            }
-        }
+        (_, Value::Null) if field.is_nullable() => Value::Null,
+        (kind, Value::Null) => empty(kind),
         (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, value) => match value {
             Value::String(text) => Value::String(text),
             other => Value::String(other.to_string()),
@@ -136,10 +155,16 @@ fn fill(value: Option<&Value>, field: &Field) -> Value {
             items.iter().map(|value| fill(Some(value), item)).collect()
         }
         (DataType::Struct(fields), Value::Object(row)) => {
-            let all = fields.iter().map(|field| (field.name().clone(), fill(row.get(field.name()), field)));
-            let unknown = row.iter().filter(|(name, _)| fields.iter().all(|field| field.name() != *name));
-            let all: Map<_, _> = all.chain(unknown.map(|(name, value)| (name.clone(), value.clone()))).collect();
-            Value::Object(all)
+            let mut whole = Map::new();
+            for field in fields {
+                whole.insert(field.name().clone(), fill(row.get(field.name()), field));
+            }
+            for (name, value) in row {
+                if !whole.contains_key(&name) {
+                    whole.insert(name, value);
+                }
+            }
+            Value::Object(whole)
         }
         (_, value) => value,
     }

@@ -14,7 +14,7 @@ use crate::store::error::IoContext;
 ///
 /// # Errors
 /// Fails if a file cannot be read.
-pub fn outside_id(folder: &Path, kind: TreeKind) -> Result<ArtifactId, OperatorError> {
+pub(crate) fn outside_id(folder: &Path, kind: TreeKind) -> Result<ArtifactId, OperatorError> {
     let described = is_in_folder(folder);
     let mut names = Vec::new();
     let mut pending = vec![folder.to_owned()];

@@ -358,7 +358,7 @@ fn table(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<Recor
 ///
 /// # Errors
 /// Fails if they do not fit the kind.
-pub fn as_stored(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+pub(crate) fn as_stored(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     let known = if kind == RecordKind::Table { batch.clone() } else { conform(kind, batch)? };
     let (first, schema) = (known.schema(), batch.schema());
     let extra = schema.fields().iter().zip(batch.columns()).filter(|(field, _)| first.index_of(field.name()).is_err());

@@ -79,7 +79,7 @@ pub(super) enum Others {
 ///
 /// # Errors
 /// Fails if the lock file cannot be created.
-pub fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
+pub(crate) fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
     let folder = std::env::temp_dir().join("searchmill-devices");
     nofollow::create_folder(&folder).context("create", &folder)?;
     lock(&folder.join(device.replace(['/', '\\'], "-")))

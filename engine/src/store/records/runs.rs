@@ -37,7 +37,7 @@ pub(crate) const IMPORTED: &str = "imported";
 
 /// Returns the time (Unix, seconds) in a run's id; `None` for other ids. An id like `20261120-131502-1a2bf00d` contains
 /// date, time, a fraction in 1/65,536 seconds, and a random number.
-pub fn run_time(id: &str) -> Option<f64> {
+pub(crate) fn run_time(id: &str) -> Option<f64> {
     let mut bytes = id.bytes().enumerate();
     let is_plain = bytes.all(|(index, byte)| match index {
         8 | 15 => byte == b'-',
@@ -101,7 +101,7 @@ pub struct LedgerSeal {
 }
 
 /// The files of a run.
-pub const RUN_FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
+pub(crate) const RUN_FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
 
 /// How a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

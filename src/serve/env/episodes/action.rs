@@ -69,9 +69,9 @@ impl Action {
             return Err(Problem::bad("the action needs `message` (the model's text) or `tool_calls`"));
         }
         let mut message = Message::text(Role::Assistant, self.message.unwrap_or_default());
-        let calls = self.tool_calls.unwrap_or_default().into_iter().enumerate();
-        message.tool_calls =
-            calls.map(|(number, call)| call.read(format!("call_{place}_{number}"))).collect::<Result<_, _>>()?;
+        for (number, call) in self.tool_calls.unwrap_or_default().into_iter().enumerate() {
+            message.tool_calls.push(call.read(format!("call_{place}_{number}"))?);
+        }
         message.reasoning = self.reasoning;
         message.finish_reason = self.finish_reason;
         message.prompt_tokens = self.prompt_tokens;
@@ -86,7 +86,10 @@ impl Call {
             Some(function) => (Some(function.name), function.arguments),
             None => (self.name, self.arguments),
         };
-        let name = name.ok_or_else(|| Problem::bad("a tool call needs `name`, or `function` with `name`"))?;
+        let Some(name) = name else {
+            return Err(Problem::bad("a tool call needs `name`, or `function` with `name`"));
+        };
+        // As text, whatever the model's server has parsed: the protocol reads them as the model wrote them.
         let arguments = match arguments {
             Some(Value::String(text)) => text,
             Some(value) => value.to_string(),

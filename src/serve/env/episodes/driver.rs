@@ -104,8 +104,9 @@ impl Play {
         search: &dyn Searching,
         action: Action,
     ) -> Result<Outcome, Problem> {
-        let over = || Problem::new(StatusCode::CONFLICT, "the episode is over; reset first");
-        let episode = self.episode.as_mut().ok_or_else(over)?;
+        let Some(episode) = self.episode.as_mut() else {
+            return Err(Problem::new(StatusCode::CONFLICT, "the episode is over; reset first"));
+        };
         // A repeated step gets the ids of calls that it had the first time.
         let message = action.message(self.shown - usize::from(self.open.is_some()))?;
         let command = match &self.open {
@@ -146,15 +147,24 @@ impl Play {
 
     /// Runs the open searches, together with those of other requests.
     async fn search(&mut self, environment: &Environment, search: &dyn Searching) -> Result<Command, Problem> {
-        let calls = self.open.as_ref().map_or_else(Vec::new, |open| open.calls.clone());
-        let query = |call: &Value| call["query"].as_str().unwrap_or_default().to_owned();
-        let found = search.find(calls.iter().map(query).collect(), environment.top_k).await?;
-        let results = found.into_iter().map(|list| Ok(list.into_iter().map(|chunk| chunk.found).collect())).collect();
+        let mut queries = Vec::new();
+        for call in self.open.iter().flat_map(|open| &open.calls) {
+            queries.push(call["query"].as_str().unwrap_or_default().to_owned());
+        }
+        // The step stays open until they are answered: after an error it can be repeated.
+        let mut results = Vec::new();
+        for list in search.find(queries, environment.top_k).await? {
+            results.push(Ok(list.into_iter().map(|chunk| chunk.found).collect()));
+        }
         self.open = None;
-        let episode = self.episode.as_mut().ok_or_else(|| Problem::bad("the episode is over; reset first"))?;
+        let Some(episode) = self.episode.as_mut() else {
+            return Err(Problem::bad("the episode is over; reset first"));
+        };
         let command = episode.step(Event::Returned(results));
-        let fault = episode.fault().map(|fault| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, fault.to_owned()));
-        fault.map_or(Ok(command), Err)
+        match episode.fault() {
+            Some(fault) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, fault.to_owned())),
+            None => Ok(command),
+        }
     }
 
     fn asked(&mut self, offer: Offer) -> Outcome {

@@ -27,20 +27,21 @@ const COOKIE: &str = "searchmill_episode";
 pub(crate) async fn tasks(view: View) -> Result<Response, Problem> {
     let world = view.world()?;
     let protocol = &world.environment.rules.protocol;
-    let tool = |definition: &Value| {
+    let mut tools = Vec::new();
+    for definition in &world.environment.tools() {
+        // The Responses API has the fields of the function one level higher.
         let mut tool = definition["function"].clone();
         tool["type"] = "function".into();
         tool["strict"] = false.into();
-        tool
-    };
-    let tools: Value = world.environment.tools().iter().map(tool).collect();
-    let row = |question: &Question| {
-        let input = protocol.opening(&question.question).into_iter();
-        let input: Value = input.map(|message| json!({"role": message.role, "content": message.content})).collect();
+        tools.push(tool);
+    }
+    let mut text = String::new();
+    for question in world.questions.iter() {
+        let opening = protocol.opening(&question.question).into_iter();
+        let input: Value = opening.map(|message| json!({"role": message.role, "content": message.content})).collect();
         let params = json!({"input": input, "tools": tools});
-        format!("{}\n", json!({"question_id": question.id, "responses_create_params": params}))
-    };
-    let text: String = world.questions.iter().map(row).collect();
+        text.push_str(&format!("{}\n", json!({"question_id": question.id, "responses_create_params": params})));
+    }
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], text).into_response())
 }
 
@@ -82,8 +83,10 @@ pub(crate) async fn tools(request: Request, next: Next) -> Response {
     let Some(view) = request.extensions().get::<View>().cloned() else { return next.run(request).await };
     let called =
         view.world().is_ok_and(|world| request.uri().path().strip_prefix('/') == Some(&world.environment.tool));
-    let id = session(request.headers()).filter(|_| called && request.method() == Method::POST).map(str::to_owned);
-    let Some(id) = id else { return next.run(request).await };
+    let id = match session(request.headers()) {
+        Some(id) if called && request.method() == Method::POST => id.to_owned(),
+        _ => return next.run(request).await,
+    };
     // The door has limited the body.
     let body = to_bytes(request.into_body(), usize::MAX).await.unwrap_or_default();
     let arguments = String::from_utf8_lossy(&body).into_owned();
@@ -146,11 +149,12 @@ pub(crate) async fn verify(
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
     let episode = played(environment, question, &body, &seen)?;
-    let rewarded = environment
-        .reward(&episode)
-        .map_err(|why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("the response has no reward: {why}")))?;
-    let Rewarded { value, parts } = rewarded.unwrap_or_default();
+    let rewarded = environment.reward(&episode);
+    let Rewarded { value, parts } = rewarded
+        .map_err(|why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("the response has no reward: {why}")))?
+        .unwrap_or_default();
     let parts: Map<String, Value> = parts.into_iter().map(|(name, value)| (name, value.into())).collect();
+    // The answer has the fields of the request: the trainer reads its own row again.
     body.insert("reward".to_owned(), value.into());
     body.insert("reward_components".to_owned(), parts.into());
     body.insert("prediction".to_owned(), episode.prediction.into());
@@ -163,32 +167,48 @@ pub(crate) async fn verify(
 
 /// Returns the value of the session's cookie.
 fn session(headers: &HeaderMap) -> Option<&str> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    cookies.flat_map(|value| value.split(';')).find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+    for header in headers.get_all(header::COOKIE) {
+        let Ok(cookies) = header.to_str() else { continue };
+        for pair in cookies.split(';') {
+            if let Some(id) = pair.trim().strip_prefix(COOKIE).and_then(|rest| rest.strip_prefix('=')) {
+                return Some(id);
+            }
+        }
+    }
+    None
 }
 
 /// Reads which question a row of a data set asks: by `question_id`, `task_id` or `id`, or by its text and golden
 /// answers (`expected_answer`, `golden_answers`), at the top or in `task_data` or `verifier_metadata`.
 fn wanted(body: &Map<String, Value>) -> Wanted {
-    let inner = |name: &str| body.get(name).and_then(Value::as_object);
-    let places: Vec<&Map<String, Value>> =
-        [Some(body), inner("task_data"), inner("verifier_metadata")].into_iter().flatten().collect();
-    let text = |names: &[&str]| {
-        let found = places.iter().flat_map(|place| names.iter().filter_map(|name| place.get(*name)));
-        found.filter_map(Value::as_str).map(str::to_owned).next()
-    };
-    let answers =
-        || places.iter().find_map(|place| place.get("golden_answers").or_else(|| place.get("expected_answer")));
-    Wanted {
-        episode_id: None,
-        question_id: text(&["question_id", "task_id", "id"]),
-        question: text(&["question"]).or_else(|| asked(body)),
-        golden_answers: answers().map(|given| match given {
-            Value::Array(items) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            other => other.as_str().map(str::to_owned).into_iter().collect(),
-        }),
-        seed: None,
+    let mut wanted = Wanted::default();
+    let inner = [body.get("task_data"), body.get("verifier_metadata")];
+    // The top of the row first: what stands there is about this row.
+    for fields in std::iter::once(body).chain(inner.into_iter().flatten().filter_map(Value::as_object)) {
+        if wanted.question_id.is_none() {
+            wanted.question_id = first_text(fields, &["question_id", "task_id", "id"]);
+        }
+        if wanted.question.is_none() {
+            wanted.question = first_text(fields, &["question"]);
+        }
+        if wanted.golden_answers.is_none() {
+            wanted.golden_answers = match fields.get("golden_answers").or_else(|| fields.get("expected_answer")) {
+                Some(Value::Array(items)) => Some(items.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
+                Some(Value::String(answer)) => Some(vec![answer.clone()]),
+                Some(_) => Some(Vec::new()),
+                None => None,
+            };
+        }
     }
+    if wanted.question.is_none() {
+        wanted.question = asked(body);
+    }
+    wanted
+}
+
+/// Returns the first of these fields that is a text.
+fn first_text(fields: &Map<String, Value>, names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| fields.get(*name)?.as_str()).map(str::to_owned)
 }
 
 /// Returns the last message of the user in a row's prompt.
@@ -208,21 +228,22 @@ fn played(
     body: &Map<String, Value>,
     seen: &[Message],
 ) -> Result<Trajectory, Problem> {
-    let response = body.get("response").ok_or_else(|| Problem::bad("the request needs `response`"))?;
-    let output = response["output"].as_array();
-    let output = output.ok_or_else(|| Problem::bad("`response` needs `output`, the items of the model's response"))?;
+    let Some(response) = body.get("response") else { return Err(Problem::bad("the request needs `response`")) };
+    let Some(output) = response["output"].as_array() else {
+        return Err(Problem::bad("`response` needs `output`, the items of the model's response"));
+    };
     let episode = Episode::new(Arc::clone(&environment.rules), &question.question);
     let mut messages = episode.messages().to_vec();
     for item in output {
         add(item, &mut messages, seen);
     }
-    let mut made = episode.trajectory(question, 0, PLAYER, response["model"].as_str().map(str::to_owned));
-    let said = || messages.iter().filter(|message| message.is_model());
+    let mut trajectory = episode.trajectory(question, 0, PLAYER, response["model"].as_str().map(str::to_owned));
+    // A response that ends with a tool call or a tool's result has no answer.
     let last = messages.last().filter(|message| message.is_model() && message.tool_calls.is_empty());
-    made.answer = last.map(|message| message.content.clone()).unwrap_or_default();
-    made.prediction = environment.rules.protocol.answer(&made.answer).to_owned();
+    trajectory.answer = last.map(|message| message.content.clone()).unwrap_or_default();
+    trajectory.prediction = environment.rules.protocol.answer(&trajectory.answer).to_owned();
     let cut = response["incomplete_details"]["reason"] == "max_output_tokens";
-    let reason = if !made.prediction.is_empty() {
+    let reason = if !trajectory.prediction.is_empty() {
         "answered"
     } else if cut {
         "length"
@@ -231,26 +252,31 @@ fn played(
     } else {
         "no_answer"
     };
-    reason.clone_into(&mut made.finish_reason);
-    made.turns = said().count() as i32;
-    made.tool_calls = said().map(|message| message.tool_calls.len() as i32).sum();
-    made.completion_tokens = response["usage"]["output_tokens"].as_i64().unwrap_or(0);
-    made.prompt_tokens = response["usage"]["input_tokens"].as_i64().unwrap_or(0);
+    reason.clone_into(&mut trajectory.finish_reason);
+    (trajectory.turns, trajectory.tool_calls) = (0, 0);
+    for message in messages.iter().filter(|message| message.is_model()) {
+        trajectory.turns += 1;
+        trajectory.tool_calls += message.tool_calls.len() as i32;
+    }
+    trajectory.completion_tokens = response["usage"]["output_tokens"].as_i64().unwrap_or(0);
+    trajectory.prompt_tokens = response["usage"]["input_tokens"].as_i64().unwrap_or(0);
     if cut && let Some(message) = messages.last_mut() {
         message.finish_reason = Some("length".to_owned());
     }
-    made.messages = messages;
-    Ok(made)
+    trajectory.messages = messages;
+    Ok(trajectory)
 }
 
 /// Adds an item of the Responses API: what the model says until the next result is one message.
 fn add(item: &Value, messages: &mut Vec<Message>, seen: &[Message]) {
-    let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
     if item["type"] == "function_call_output" {
         let content = text_of(&item["output"]);
-        let known = seen.iter().find(|message| message.content == content).cloned();
-        let mut message = known.unwrap_or_else(|| Message::text(Role::Tool, content));
-        message.tool_call_id = Some(text("call_id"));
+        // The message that was served has what the text lacks: its observations.
+        let mut message = match seen.iter().find(|message| message.content == content) {
+            Some(served) => served.clone(),
+            None => Message::text(Role::Tool, content),
+        };
+        message.tool_call_id = Some(field(item, "call_id"));
         return messages.push(message);
     }
     let is_model = matches!(item["type"].as_str(), Some("reasoning" | "function_call"))
@@ -268,11 +294,16 @@ fn add(item: &Value, messages: &mut Vec<Message>, seen: &[Message]) {
             message.reasoning = Some(message.reasoning.take().unwrap_or_default() + &said);
         }
         Some("function_call") => {
-            let call = ToolCall { id: text("call_id"), name: text("name"), arguments: text("arguments") };
-            message.tool_calls.push(call);
+            let (id, name, arguments) = (field(item, "call_id"), field(item, "name"), field(item, "arguments"));
+            message.tool_calls.push(ToolCall { id, name, arguments });
         }
         _ => message.content.push_str(&text_of(&item["content"])),
     }
+}
+
+/// Returns a field that is a text; empty if it is not there.
+fn field(item: &Value, name: &str) -> String {
+    item[name].as_str().unwrap_or_default().to_owned()
 }
 
 /// Returns a text, or the texts of a list of parts.

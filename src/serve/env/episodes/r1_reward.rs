@@ -19,24 +19,24 @@ pub(crate) struct Texts {
 pub(crate) async fn rewards(view: View, Asked(asked): Asked<Texts>) -> Result<Json<Value>, Problem> {
     let world = view.world()?;
     let environment = &world.environment;
-    let reward = |(place, text): (usize, &String)| {
-        let missing = |why: &str| Problem::bad(format!("`query[{place}]`: {why}"));
-        let question = question_in(text)
-            .ok_or_else(|| missing("there is no question between R1-Searcher's prompt and the model's `<think>`"))?;
-        let known = world.questions.with_text(question);
-        let known = known.ok_or_else(|| missing(&format!("the question is not served: `{question}`")))?;
-        if let Some(why) = environment.unrewarded(known) {
-            return Err(missing(&why));
-        }
-        let none = || {
-            let detail = "the server has none of R1-Searcher's rewards: start it with `--reward r1-searcher-qwen`";
-            Problem::new(StatusCode::NOT_FOUND, detail)
+    let mut rewards = Vec::with_capacity(asked.query.len());
+    for (index, text) in asked.query.iter().enumerate() {
+        let Some(question) = question_in(text) else {
+            let why = "there is no question between R1-Searcher's prompt and the model's `<think>`";
+            return Err(Problem::bad(format!("`query[{index}]`: {why}")));
         };
-        environment.reward_of_text(text, &known.golden_answers).ok_or_else(none)
-    };
-    let rewards = asked.query.iter().enumerate().map(reward).collect::<Result<Vec<_>, _>>()?;
-    if environment.has_pairs() {
-        return Ok(Json(json!({"rewards": rewards.into_iter().map(|reward| json!([reward, 0])).collect::<Value>()})));
+        let Some(known) = world.questions.with_text(question) else {
+            return Err(Problem::bad(format!("`query[{index}]`: the question is not served: `{question}`")));
+        };
+        if let Some(why) = environment.unrewarded(known) {
+            return Err(Problem::bad(format!("`query[{index}]`: {why}")));
+        }
+        let Some(reward) = environment.reward_of_text(text, &known.golden_answers) else {
+            let detail = "the server has none of R1-Searcher's rewards: start it with `--reward r1-searcher-qwen`";
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        };
+        // The trainer of the rewards with pairs reads a list for each text.
+        rewards.push(if environment.has_pairs() { json!([reward, 0]) } else { json!(reward) });
     }
     Ok(Json(json!({"rewards": rewards})))
 }

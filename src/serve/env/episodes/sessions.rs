@@ -53,11 +53,13 @@ impl World {
         limits: EpisodeLimits,
     ) -> Result<Self, String> {
         let left = questions.retain(|question| unplayable(&environment, question).is_none());
-        let first = questions.iter().next().filter(|_| left == 0);
-        match first.and_then(|first| unplayable(&environment, first)) {
-            Some(why) => Err(why),
-            None => Ok(Self { environment, questions, limits, episodes: Mutex::default() }),
+        if left == 0
+            && let Some(first) = questions.iter().next()
+            && let Some(why) = unplayable(&environment, first)
+        {
+            return Err(why);
         }
+        Ok(Self { environment, questions, limits, episodes: Mutex::default() })
     }
 
     /// Starts an episode.
@@ -75,7 +77,7 @@ impl World {
         }
         let (play, outcome) = Play::start(&self.environment, id.clone(), question);
         let play = Arc::new(AsyncMutex::new(play));
-        self.keep(id, Arc::clone(&play))?;
+        self.add(id, Arc::clone(&play))?;
         Ok((play, outcome))
     }
 
@@ -85,14 +87,15 @@ impl World {
     /// Fails if there is none with this id.
     pub(crate) fn find(&self, id: &str) -> Result<Shared, Problem> {
         let mut episodes = self.episodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = episodes.get_mut(id).filter(|entry| entry.used.elapsed() < self.limits.idle);
-        let Some(entry) = known else {
-            let idle = self.limits.idle.as_secs();
-            let detail = format!("there is no episode `{id}`; episodes end after {idle} s without a step");
-            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
-        };
-        entry.used = Instant::now();
-        Ok(Arc::clone(&entry.play))
+        if let Some(entry) = episodes.get_mut(id)
+            && entry.used.elapsed() < self.limits.idle
+        {
+            entry.used = Instant::now();
+            return Ok(Arc::clone(&entry.play));
+        }
+        let idle = self.limits.idle.as_secs();
+        let detail = format!("there is no episode `{id}`; episodes end after {idle} s without a step");
+        Err(Problem::new(StatusCode::NOT_FOUND, detail))
     }
 
     /// Forgets an episode; returns whether it was open.
@@ -110,11 +113,12 @@ impl World {
         self.episodes.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Keeps an episode. At the limit, idle and finished episodes go first.
-    fn keep(&self, id: String, play: Shared) -> Result<(), Problem> {
+    /// Adds an episode. At the limit, idle and finished episodes are closed first.
+    fn add(&self, id: String, play: Shared) -> Result<(), Problem> {
         let mut episodes = self.episodes.lock().unwrap_or_else(PoisonError::into_inner);
         if episodes.len() >= self.limits.most && !episodes.contains_key(&id) {
             episodes.retain(|_, entry| {
+                // A locked episode is in a step: it is not over.
                 let over = entry.play.try_lock().is_ok_and(|play| play.is_over());
                 !over && entry.used.elapsed() < self.limits.idle
             });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -61,16 +61,21 @@ pub(crate) async fn upgrade(view: View, request: Request) -> Result<Response, Pr
 
 /// Returns the answer to the key of a handshake.
 fn accepted(headers: &HeaderMap) -> Result<String, Problem> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let lists = |name, wanted: &str| text(name).split(',').any(|part| part.trim().eq_ignore_ascii_case(wanted));
-    if !lists(header::UPGRADE, "websocket") || !lists(header::CONNECTION, "upgrade") {
-        return Err(Problem::new(StatusCode::UPGRADE_REQUIRED, "/ws is a WebSocket: send `Upgrade: websocket`"));
+    for (name, wanted) in [(header::UPGRADE, "websocket"), (header::CONNECTION, "upgrade")] {
+        // Lists: browsers send `Connection: keep-alive, Upgrade`.
+        if !text(headers, &name).split(',').any(|part| part.trim().eq_ignore_ascii_case(wanted)) {
+            return Err(Problem::new(StatusCode::UPGRADE_REQUIRED, "/ws is a WebSocket: send `Upgrade: websocket`"));
+        }
     }
-    let key = text(header::SEC_WEBSOCKET_KEY);
-    if text(header::SEC_WEBSOCKET_VERSION) != "13" || key.is_empty() {
+    let key = text(headers, &header::SEC_WEBSOCKET_KEY);
+    if text(headers, &header::SEC_WEBSOCKET_VERSION) != "13" || key.is_empty() {
         return Err(Problem::bad("the WebSocket needs version 13 and a key (RFC 6455)"));
     }
     Ok(STANDARD.encode(Sha1::digest(format!("{key}{KEY}"))))
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 async fn serve(env: Arc<Env>, mut socket: Socket) {
@@ -108,19 +113,22 @@ async fn serve(env: Arc<Env>, mut socket: Socket) {
 
 /// Returns the answer to a message; `None` ends the connection.
 async fn answer(held: &mut Held, view: &View, text: &str) -> Option<Value> {
-    let message: Value = match serde_json::from_str(text) {
+    let mut message: Value = match serde_json::from_str(text) {
         Ok(message) => message,
         Err(error) => return Some(failed("INVALID_JSON", &format!("invalid JSON: {error}"))),
     };
-    let data = || message.get("data").cloned().unwrap_or_else(|| json!({}));
+    let data = match message.get_mut("data") {
+        Some(data) => data.take(),
+        None => json!({}),
+    };
     let answered = match message["type"].as_str().unwrap_or_default() {
-        "reset" => match serde_json::from_value::<Wanted>(data()) {
+        "reset" => match serde_json::from_value::<Wanted>(data) {
             Ok(wanted) => held.reset(&wanted).map(|outcome| observed(&outcome)),
             Err(error) => Err(Problem::bad(format!("`data`: {error}"))),
         },
-        "step" => step(held, view, data()).await,
+        "step" => step(held, view, data).await,
         "state" => state(held).await,
-        "mcp" => Ok(json!({"type": "mcp", "data": mcp::answer(view, data()).await})),
+        "mcp" => Ok(json!({"type": "mcp", "data": mcp::answer(view, data).await})),
         "close" => return None,
         other => return Some(failed("UNKNOWN_TYPE", &format!("unknown message type: `{other}`"))),
     };
@@ -151,13 +159,17 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
         return Ok(json!({"type": "observation",
             "data": {"observation": {"tools": tools}, "reward": null, "done": false}}));
     }
-    let tool = (kind == Some("call_tool")).then(|| data["tool_name"].as_str().unwrap_or_default().to_owned());
+    let tool = match kind {
+        Some("call_tool") => Some(data["tool_name"].as_str().unwrap_or_default().to_owned()),
+        _ => None,
+    };
     let action = match &tool {
         Some(name) => action(json!({"message": "", "tool_calls": [{"name": name, "arguments": data["arguments"]}]}))?,
         None => action(data)?,
     };
-    let none = || Problem::new(StatusCode::CONFLICT, "there is no episode yet; reset first");
-    let play = held.play().ok_or_else(none)?;
+    let Some(play) = held.play() else {
+        return Err(Problem::new(StatusCode::CONFLICT, "there is no episode yet; reset first"));
+    };
     let outcome = play.lock().await.step(&world.environment, view, action).await?;
     let mut answer = observed(&outcome);
     if let Some(name) = tool {
@@ -173,12 +185,10 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
 
 /// Returns the tools in OpenEnv's form.
 fn mcp_tools(definitions: &[Value]) -> Value {
-    let tool = |definition: &Value| {
-        let function = &definition["function"];
-        json!({"name": function["name"], "description": function["description"],
-            "input_schema": function["parameters"]})
-    };
-    definitions.iter().map(tool).collect()
+    let functions = definitions.iter().map(|definition| &definition["function"]);
+    functions
+        .map(|one| json!({"name": one["name"], "description": one["description"], "input_schema": one["parameters"]}))
+        .collect()
 }
 
 async fn state(held: &Held) -> Result<Value, Problem> {

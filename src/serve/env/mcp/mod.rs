@@ -76,13 +76,18 @@ fn versions() -> Vec<&'static str> {
 
 /// Returns the header that differs from what it repeats of the body, for proxies that read only headers.
 fn mismatch(headers: &HeaderMap, said: &Value) -> Option<&'static str> {
-    let given = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let (method, name) = (given("mcp-method"), given("mcp-name"));
-    let differs = |header: Option<&str>, said: &Value| header.is_some_and(|header| said != header);
-    if differs(method, &said["method"]) {
+    if differs(headers, "mcp-method", &said["method"]) {
         return Some("Mcp-Method");
     }
-    (said["method"] == "tools/call" && differs(name, &said["params"]["name"])).then_some("Mcp-Name")
+    if said["method"] == "tools/call" && differs(headers, "mcp-name", &said["params"]["name"]) {
+        return Some("Mcp-Name");
+    }
+    None
+}
+
+/// Whether there is such a header, and it is not what the body says.
+fn differs(headers: &HeaderMap, name: &str, said: &Value) -> bool {
+    headers.get(name).and_then(|value| value.to_str().ok()).is_some_and(|header| said != header)
 }
 
 /// `GET /mcp`, `DELETE /mcp`: there are no messages without a request, and no sessions.
@@ -228,10 +233,13 @@ async fn call(view: &View, params: &Value) -> Result<Value, (i32, String)> {
         "search" => search(view, arguments).await,
         _ => return Err((INVALID_PARAMS, format!("unknown tool `{name}`; the tools are `retrieve` and `search`"))),
     };
-    let mut result = called.unwrap_or_else(|problem| {
-        let text = format!("Error: {}", problem.detail());
-        json!({"content": [{"type": "text", "text": text}], "isError": true})
-    });
+    let mut result = match called {
+        Ok(result) => result,
+        Err(problem) => {
+            let text = format!("Error: {}", problem.detail());
+            json!({"content": [{"type": "text", "text": text}], "isError": true})
+        }
+    };
     result["_meta"] = json!({"searchmill/index": view.index.text});
     Ok(result)
 }
@@ -239,14 +247,15 @@ async fn call(view: &View, params: &Value) -> Result<Value, (i32, String)> {
 async fn retrieve(view: &View, arguments: &Value) -> Result<Value, Problem> {
     let with_meta = arguments["with_meta"].as_bool().unwrap_or(false);
     let found = found(view, arguments, view.top_k("top_k", None, RETRIEVE)?).await?;
-    let item = |chunk: &Found| {
+    let mut items = Vec::with_capacity(found.len());
+    for chunk in &found {
         let mut item = json!({"chunk": chunk.contents, "chunk_id": chunk.chunk_id, "score": chunk.score});
         if with_meta {
             item["metadata"] = json!({"document_id": chunk.document_id, "title": chunk.title});
         }
-        item
-    };
-    let items: Value = found.iter().map(item).collect();
+        items.push(item);
+    }
+    let items = Value::Array(items);
     Ok(json!({"content": [{"type": "text", "text": items.to_string()}], "structuredContent": {"result": items},
         "isError": false}))
 }

@@ -40,8 +40,9 @@ pub(crate) struct Session {
 pub(crate) async fn open(view: View) -> Result<impl IntoResponse, Problem> {
     let env = view.env;
     let id = random_id();
-    let full = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many streams are open; try again later");
-    let answers = env.streams.open(&id).ok_or_else(full)?;
+    let Some(answers) = env.streams.open(&id) else {
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many streams are open; try again later"));
+    };
     let opened = Opened { env: Arc::clone(&env), id };
     Ok(Sse::new(events(opened, answers, env.closed())).keep_alive(KeepAlive::default()))
 }
@@ -61,15 +62,19 @@ fn events(
 
 /// Accepts a message; its answer follows over the stream.
 pub(crate) async fn message(view: View, Query(session): Query<Session>, body: Bytes) -> Result<StatusCode, Problem> {
-    let id = session.session_id.ok_or_else(|| Problem::bad("the address needs `session_id=`"))?;
-    let none = || Problem::new(StatusCode::NOT_FOUND, "there is no open stream with this `session_id`");
-    let sender = view.env.streams.find(&id).ok_or_else(none)?;
-    let full = |_| Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many answers wait on the stream; read them first");
-    let place = sender.try_reserve_owned().map_err(full)?;
+    let Some(id) = session.session_id else { return Err(Problem::bad("the address needs `session_id=`")) };
+    let Some(sender) = view.env.streams.find(&id) else {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "there is no open stream with this `session_id`"));
+    };
+    // A slot for the answer before the work: a client that does not read must not fill the memory.
+    let Ok(slot) = sender.try_reserve_owned() else {
+        let detail = "too many answers wait on the stream; read them first";
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+    };
     let active = view.env.enter().ok_or_else(Problem::draining)?;
     tokio::spawn(async move {
         if let Some(answer) = mcp::read(&view, &body).await {
-            place.send(answer);
+            slot.send(answer);
         }
         drop(active);
     });

@@ -20,10 +20,11 @@ impl Streams {
     pub(crate) fn open(&self, id: &str) -> Option<mpsc::Receiver<Value>> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (sender, answers) = mpsc::channel(WAITING);
-        (open.len() < STREAMS).then(|| {
-            open.insert(id.to_owned(), sender);
-            answers
-        })
+        if open.len() >= STREAMS {
+            return None;
+        }
+        open.insert(id.to_owned(), sender);
+        Some(answers)
     }
 
     /// Returns where the answers of a session go, if its stream is open.

@@ -17,21 +17,33 @@ const MOST: i64 = 100;
 pub(crate) async fn search(view: View, RawQuery(raw): RawQuery) -> Result<Json<Value>, Problem> {
     let (query, k) = asked(raw.as_deref().unwrap_or_default());
     let query = query.ok_or_else(|| Problem::bad("the address needs `query=`"))?;
-    let number = |text: &str| text.trim().parse().map_err(|_| Problem::bad(format!("`k` must be a number: `{text}`")));
-    let k = k.map(number).transpose()?.map(|k: i64| k.min(MOST).min(view.env.limits.max_top_k as i64));
+    let k = match k {
+        Some(text) => match text.trim().parse::<i64>() {
+            // More than the original returns is no error there.
+            Ok(k) => Some(k.min(MOST).min(view.env.limits.max_top_k as i64)),
+            Err(_) => return Err(Problem::bad(format!("`k` must be a number: `{text}`"))),
+        },
+        None => None,
+    };
     let top_k = view.top_k("k", k, K)?.min(MOST as usize);
     let found = view.search(vec![query.clone()], top_k).await?.pop().unwrap_or_default();
     Ok(Json(json!({"query": query, "topk": ranked(&found)})))
 }
 
 fn ranked(found: &[Numbered]) -> Vec<Value> {
-    let probabilities = softmax(&found.iter().map(|chunk| chunk.found.score).collect::<Vec<_>>());
-    let passage = |((chunk, prob), rank): ((&Numbered, f64), usize)| {
+    let scores: Vec<f64> = found.iter().map(|chunk| chunk.found.score).collect();
+    let mut passages = Vec::with_capacity(found.len());
+    for (chunk, prob) in found.iter().zip(softmax(&scores)) {
         let (title, text) = lines(&chunk.found);
-        json!({"text": format!("{title} | {text}"), "pid": chunk.number, "rank": rank, "score": chunk.found.score,
-            "prob": prob})
-    };
-    found.iter().zip(probabilities).zip(1..).map(passage).collect()
+        passages.push(json!({
+            "text": format!("{title} | {text}"),
+            "pid": chunk.number,
+            "rank": passages.len() + 1,
+            "score": chunk.found.score,
+            "prob": prob,
+        }));
+    }
+    passages
 }
 
 /// Softmax over the returned passages. (The original overflows: it does not subtract the maximum.)

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use axum::http::StatusCode;
 use searchmill_retrieval::Numbered;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::serve::env::problem::Problem;
 
@@ -36,13 +36,16 @@ impl Journal {
         top_k: usize,
         found: &Result<Vec<Vec<Numbered>>, Problem>,
     ) -> Result<(), Problem> {
-        let ids = |list: &Vec<Numbered>| list.iter().map(|chunk| chunk.found.chunk_id.clone()).collect::<Vec<_>>();
         let mut line = json!({"time": searchmill_engine::unix_time(), "route": route, "index": digests,
             "queries": queries, "top_k": top_k});
         match found {
-            Ok(lists) => line["ids"] = lists.iter().map(ids).collect(),
+            Ok(lists) => {
+                let lists = lists.iter().map(|list| list.iter().map(|chunk| chunk.found.chunk_id.as_str()));
+                line["ids"] = lists.map(Iterator::collect::<Value>).collect();
+            }
             Err(problem) => line["error"] = problem.detail().into(),
         }
+        // One write: the lines of searches at the same time do not mix.
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes()).map_err(|error| {
             let detail = format!("the journal cannot be written: {error}");

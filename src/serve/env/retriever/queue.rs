@@ -70,27 +70,31 @@ impl Queue {
         self.enter(queries.len())?;
         let (answer, answered) = oneshot::channel();
         let count = queries.len();
-        let sent = self.jobs.send(Job { queries, top_k, answer }).is_ok();
-        if !sent {
+        let problem = if self.jobs.send(Job { queries, top_k, answer }).is_ok() {
+            match answered.await {
+                Ok(Ok(lists)) => return Ok(lists),
+                Ok(Err(problem)) => Some(problem),
+                Err(_) => None,
+            }
+        } else {
+            // The thread counts down what it takes: it will not take these.
             self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
-        }
-        let lists = if sent { answered.await.ok() } else { None };
-        let lists = lists.unwrap_or_else(|| Err("the search has stopped; restart the server".to_owned()));
-        lists.map_err(|problem| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, problem))
+            None
+        };
+        let detail = problem.unwrap_or_else(|| "the search has stopped; restart the server".to_owned());
+        Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
     }
 
     /// Counts queries as waiting if they fit. An empty queue takes any number.
     fn enter(&self, queries: usize) -> Result<(), Problem> {
-        let fits = |waiting: usize| {
-            (waiting == 0 || waiting.saturating_add(queries) <= self.capacity).then(|| waiting.saturating_add(queries))
-        };
-        match self.shared.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Ok(()),
-            Err(waiting) => {
-                let detail = format!("{waiting} queries are waiting (limit {}); try again later", self.capacity);
-                Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail))
-            }
-        }
+        // Counted and compared in one step: two requests at the same time must not both take the last slots.
+        let entered = self.shared.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+            let sum = waiting.saturating_add(queries);
+            if waiting == 0 || sum <= self.capacity { Some(sum) } else { None }
+        });
+        let Err(waiting) = entered else { return Ok(()) };
+        let detail = format!("{waiting} queries are waiting (limit {}); try again later", self.capacity);
+        Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail))
     }
 }
 
@@ -126,10 +130,12 @@ impl Worker {
         let texts: Vec<&str> = batch.iter().flat_map(|job| &job.queries).map(String::as_str).collect();
         self.metrics.searched(texts.len());
         // A panic fails these requests, not all that follow.
-        let search = AssertUnwindSafe(|| self.search.search_numbered(&texts, top_k));
-        let found = std::panic::catch_unwind(search).map_err(|_| "the search has failed".to_owned());
-        let found = found.and_then(|found| found.map_err(|error| error.text()));
-        let mut found = found.map(Vec::into_iter);
+        let searched = std::panic::catch_unwind(AssertUnwindSafe(|| self.search.search_numbered(&texts, top_k)));
+        let mut found = match searched {
+            Ok(Ok(found)) => Ok(found.into_iter()),
+            Ok(Err(error)) => Err(error.text()),
+            Err(_) => Err("the search has failed".to_owned()),
+        };
         for job in batch {
             let own = match &mut found {
                 Ok(lists) => Ok(lists.by_ref().take(job.queries.len()).collect()),

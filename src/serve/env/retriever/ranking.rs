@@ -30,20 +30,27 @@ impl Ranking {
         let ranked = tokio::task::spawn_blocking(move || {
             let mut ranked = Vec::with_capacity(lists.len());
             for (query, list) in queries.iter().zip(lists) {
-                let (numbers, found): (Vec<u64>, Vec<Found>) =
-                    list.into_iter().map(|one| (one.number, one.found)).unzip();
+                let (mut numbers, mut found) = (Vec::with_capacity(list.len()), Vec::with_capacity(list.len()));
+                for passage in list {
+                    numbers.push(passage.number);
+                    found.push(passage.found);
+                }
+                // The function is not asked about nothing.
                 let order = if found.is_empty() { Vec::new() } else { function.order(query, &found)? };
-                let first = order.into_iter().take(top_k);
-                let placed = first.map(|(place, score)| Numbered {
-                    number: numbers[place],
-                    found: Found { score, ..found[place].clone() },
-                });
-                ranked.push(placed.collect());
+                let mut first = Vec::with_capacity(order.len().min(top_k));
+                for (index, score) in order.into_iter().take(top_k) {
+                    first.push(Numbered { number: numbers[index], found: Found { score, ..found[index].clone() } });
+                }
+                ranked.push(first);
             }
             Ok::<_, String>(ranked)
         });
-        let failed =
-            |why: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the reranker failed: {why}"));
-        ranked.await.map_err(|error| failed(error.to_string()))?.map_err(failed)
+        let why = match ranked.await {
+            Ok(Ok(ranked)) => return Ok(ranked),
+            Ok(Err(why)) => why,
+            // The function panicked.
+            Err(error) => error.to_string(),
+        };
+        Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the reranker failed: {why}")))
     }
 }

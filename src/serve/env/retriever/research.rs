@@ -40,9 +40,12 @@ pub(crate) async fn search(view: View, Asked(asked): Asked<One>) -> Result<Json<
 pub(crate) async fn batch(view: View, Asked(asked): Asked<Many>) -> Result<Json<Value>, Problem> {
     let top_k = view.top_k("top_n", asked.top_n, TOP_N)?;
     let found = view.search(asked.query, top_k).await?;
-    let documents: Vec<Value> = found.iter().map(|found| documents(found)).collect();
-    let scores = || found.iter().map(|found| scores(found)).collect::<Vec<_>>();
-    Ok(Json(if asked.return_score == Some(true) { json!([documents, scores()]) } else { json!(documents) }))
+    let documents: Value = found.iter().map(|list| documents(list)).collect();
+    if asked.return_score != Some(true) {
+        return Ok(Json(documents));
+    }
+    let scores: Value = found.iter().map(|list| scores(list)).collect();
+    Ok(Json(json!([documents, scores])))
 }
 
 pub(crate) async fn health(view: View) -> Json<Value> {
@@ -51,8 +54,7 @@ pub(crate) async fn health(view: View) -> Json<Value> {
 }
 
 fn documents(found: &[Numbered]) -> Value {
-    let document = |chunk: &Numbered| json!({"id": chunk.found.chunk_id, "contents": chunk.found.contents});
-    found.iter().map(document).collect()
+    found.iter().map(|chunk| json!({"id": chunk.found.chunk_id, "contents": chunk.found.contents})).collect()
 }
 
 fn scores(found: &[Numbered]) -> Value {

@@ -24,8 +24,8 @@ pub(crate) async fn retrieve(view: View, Asked(asked): Asked<Retrieve>) -> Resul
     let top_k = view.top_k("topk", asked.topk.filter(|count| *count != 0), TOP_K)?;
     let scored = asked.return_scores == Some(true);
     let found = view.search(asked.queries, top_k).await?;
-    let result = |found: &Vec<Numbered>| found.iter().map(|chunk| document(chunk, scored)).collect::<Value>();
-    Ok(Json(json!({"result": found.iter().map(result).collect::<Value>()})))
+    let result = found.iter().map(|list| list.iter().map(|chunk| document(chunk, scored)).collect::<Value>());
+    Ok(Json(json!({"result": result.collect::<Value>()})))
 }
 
 fn document(chunk: &Numbered, scored: bool) -> Value {

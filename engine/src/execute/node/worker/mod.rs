@@ -16,5 +16,6 @@ mod contract;
 mod serve;
 mod supervise;
 
-pub use serve::{WorkerPipes, work};
+pub use serve::WorkerPipes;
+pub(crate) use serve::work;
 pub(super) use supervise::run_in_worker;

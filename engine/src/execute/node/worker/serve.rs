@@ -41,7 +41,12 @@ pub struct WorkerPipes {
 ///
 /// # Errors
 /// Fails if the task cannot be read; the parent then gets no message.
-pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: WorkerPipes) -> Result<(), OperatorError> {
+pub(crate) fn work(
+    task: &Path,
+    registry: &Registry,
+    secrets: SecretLookup,
+    pipes: WorkerPipes,
+) -> Result<(), OperatorError> {
     let text = std::fs::read(task)?;
     let task: Task = serde_json::from_slice(&text)
         .map_err(|error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display())))?;
