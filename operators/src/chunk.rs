@@ -338,7 +338,7 @@ impl Chunker {
         if let Some(fault) = tally.fault() {
             return Err(Some(document.reject("tokenizer", format!("the tokenizer cannot encode the text: {fault}"))));
         }
-        // A rule may leave an empty piece at the end of a text.
+        // `recursive` may leave an empty piece where a space precedes a word that is too large.
         cuts.retain(|cut| cut.piece.start < cut.piece.end);
         Ok(cuts)
     }

@@ -213,7 +213,6 @@ fn write(
     for rating in ratings {
         tally.count(rating);
     }
-    // Without a question, there is nothing to count a share of.
     if ratings.is_empty() {
         return Ok(());
     }

@@ -176,6 +176,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
                 })?;
                 asked_file.flush()?;
                 done_file.flush()?;
+                drop((asked_file, done_file));
                 outputs.write_rows("rejects", &rejects)?;
             }
         }

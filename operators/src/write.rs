@@ -161,7 +161,8 @@ impl WriteParams {
         let path = tree.join(&name);
         let file = File::create(&path)
             .map_err(|error| OperatorError::machine(format!("cannot write `{}`: {error}", self.path)))?;
-        let target = BufWriter::with_capacity(1 << 20, file);
+        // Its errors name it: a disk may become full while it is written.
+        let target = BufWriter::with_capacity(1 << 20, fs_err::File::from_parts(file, &path));
         let mut target = if format == Format::Parquet {
             encode::parquet(rows, compression, target, context)?
         } else {
@@ -169,7 +170,7 @@ impl WriteParams {
         };
         // The size is that of the whole file.
         target.flush()?;
-        let bytes = std::fs::metadata(&path)?.len();
+        let bytes = fs_err::metadata(&path)?.len();
         Ok(Manifest {
             files: vec![WrittenFile { path: name, bytes }],
             folder: false,
@@ -186,16 +187,16 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
     let mut files = Vec::new();
     for path in files_below(&input.path, Path::new(""))? {
         // A link could point outside the artifact.
-        if !std::fs::symlink_metadata(input.path.join(&path))?.is_file() {
+        if !fs_err::symlink_metadata(input.path.join(&path))?.is_file() {
             let message = format!("`{}` of the folder is not a regular file", path.display());
             let help = "links and pipes cannot be written: write a regular file in the upstream node";
             return Err(OperatorError::data(message).with_help(help));
         }
         let target = tree.join(&path);
         if let Some(folder) = target.parent() {
-            std::fs::create_dir_all(folder)?;
+            fs_err::create_dir_all(folder)?;
         }
-        let bytes = std::fs::copy(input.path.join(&path), &target)?;
+        let bytes = fs_err::copy(input.path.join(&path), &target)?;
         files.push(WrittenFile { path: path.to_string_lossy().into_owned(), bytes });
     }
     Ok(Manifest {
@@ -210,7 +211,7 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
 /// Lists the files below a folder as sorted relative paths, without following links.
 fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(root.join(folder))? {
+    for entry in fs_err::read_dir(root.join(folder))? {
         names.push(entry?.file_name());
     }
     // The order of a folder differs between file systems.
@@ -218,7 +219,7 @@ fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError
     let mut files = Vec::new();
     for name in names {
         let path = folder.join(name);
-        if std::fs::symlink_metadata(root.join(&path))?.is_dir() {
+        if fs_err::symlink_metadata(root.join(&path))?.is_dir() {
             files.extend(files_below(root, &path)?);
         } else {
             files.push(path);

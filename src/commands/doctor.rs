@@ -99,7 +99,6 @@ fn store(session: &Session) -> Finding {
         Err(failure) => failure,
     };
     let why = match failure {
-        // The help is about another command.
         Failure::Usage { message, .. } => message,
         Failure::Pipeline(..) => "invalid pipeline".to_owned(),
         other => other.to_string(),

@@ -24,9 +24,8 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> Stri
     let group = group.elements(diagnostic.notes.iter().map(|note| Level::NOTE.message(tame(note))));
     let group = group.elements(diagnostic.help.iter().map(|help| Level::HELP.message(tame(help))));
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
-    let text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE * 2).render(&[group]);
+    let mut text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE * 2).render(&[group]);
     // Restores the columns of the original file lines.
-    let mut text = text;
     for excerpt in &excerpts {
         excerpt.mend_columns(&mut text);
     }

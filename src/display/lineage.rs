@@ -178,7 +178,7 @@ pub(crate) fn table(graph: &Graph) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let mut rows = Vec::new();
     for step in &graph.steps {
         let inputs = step.inputs.iter().map(|input| short(&input.artifact)).collect::<Vec<_>>().join(" ");
-        // Every external node has rejects; empty ones are no news.
+        // Every node has rejects; empty ones are no news.
         for output in step.outputs.iter().filter(|output| output.port != "rejects" || output.rows > 0) {
             rows.push(vec![
                 format!("{}.{}", step.node, output.port),
@@ -310,7 +310,7 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
         let mut how = made(step).into_iter();
         lines.extend(how.next().map(|first| format!("{}: {first}", step.node)));
         lines.extend(how.map(|line| format!("  {line}")));
-        // Inputs with rows are further up in the tree; a model or an index is not.
+        // Inputs with rows are in the tree themselves, below; a model or an index is not.
         for input in step.inputs.iter().filter(|input| !input.artifact_type.ends_with(" rows")) {
             let about = match input.made_by.and_then(|key| steps.get(&key)) {
                 Some(maker) => {

@@ -110,7 +110,7 @@ impl Stage {
     /// Returns the message that answers a request.
     fn answer(&self, body: &Value) -> Option<Value> {
         let (text, turn) = (asked(body), turns(body));
-        // Held until the answer is taken: two requests at the same time get different answers.
+        // Held until the answer is taken: an answer without `when` is given once.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut script = self.script.iter();
         let matching = script.position(|scripted| scripted.when.as_ref().is_some_and(|when| text.contains(when)));

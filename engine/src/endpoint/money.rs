@@ -303,7 +303,6 @@ impl Budget {
 
     /// Adds tokens and cost of a call; the call itself is counted by [`Budget::take_call`].
     pub(crate) fn pay(&self, usage: &Usage) {
-        // The call itself was counted when it was taken.
         let usage = Usage { calls: 0, ..*usage };
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += usage;
         // Paid for already: the next call is refused instead, as the fault is remembered.

@@ -65,7 +65,7 @@ pub struct SourceDigests {
     changed: AtomicBool,
     stopped: Box<dyn Fn() -> bool + Send + Sync>,
     ask: AskVersion,
-    /// Reported versions: each program is asked once.
+    /// Reported versions, so that a program is not asked for each node.
     versions: Mutex<BTreeMap<PathBuf, Option<String>>>,
     /// One lock per file that is being hashed, so that nodes that read the same file hash it once.
     hashing: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>>,
@@ -187,7 +187,7 @@ impl SourceDigests {
         let turn = Arc::clone(locked(&self.hashing).entry(file.to_owned()).or_default());
         let alone = locked(&turn);
         let hashed = self.hashed(file);
-        // Whoever waits for this lock finds the digest remembered.
+        // Whoever waits for this lock finds the digest remembered, unless the file is too recent.
         drop(alone);
         locked(&self.hashing).remove(file);
         hashed
@@ -221,8 +221,9 @@ impl SourceDigests {
     /// Returns the metadata and digest of a file that did not change since it was hashed.
     fn remembered(&self, file: &Path) -> std::io::Result<Option<(FileStat, Digest)>> {
         let seen = settled(file)?;
-        match locked(&self.known).get(file) {
-            Some(known) if known.stat() == seen && self.lasts(&seen) => Ok(Some((seen, known.digest))),
+        let known = locked(&self.known).get(file).filter(|known| known.stat() == seen).map(|known| known.digest);
+        match known {
+            Some(digest) if self.lasts(&seen) => Ok(Some((seen, digest))),
             _ => Ok(None),
         }
     }

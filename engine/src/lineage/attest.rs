@@ -196,7 +196,10 @@ impl PublicKey {
             let bytes = STANDARD.decode(&signature.sig).unwrap_or_default();
             if let Ok(signature) = Signature::from_slice(&bytes) {
                 // Strict: another encoding of a signature, or a weak key, verifies nothing.
-                is_signed |= self.0.verify_strict(&message, &signature).is_ok();
+                is_signed = self.0.verify_strict(&message, &signature).is_ok();
+            }
+            if is_signed {
+                break;
             }
         }
         if !is_signed {

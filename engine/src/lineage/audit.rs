@@ -176,7 +176,7 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     let ports: BTreeSet<&String> = node.outputs.keys().chain(result.outputs.keys()).collect();
     for port in ports {
         let outputs = [node.outputs.get(port), result.outputs.get(port)];
-        // A node without outputs in the ledger did not end in that run.
+        // A node without outputs in the history has no result of that run to compare.
         if !node.outputs.is_empty() && outputs[0] != outputs[1] {
             let ids = outputs.map(|output| output.map(|output| output.id.digest().short()));
             let [given, recorded] = ids.map(|id| id.unwrap_or_else(|| "nothing".to_owned()));

@@ -115,8 +115,9 @@ impl Catalog {
             }
         }
         for key in missing {
-            if let Some(origin) = self.claim(&key).and_then(|result| result.origin.clone()) {
-                self.names.insert(key, origin.node);
+            let origin = self.claim(&key).and_then(|result| result.origin.as_ref());
+            if let Some(node) = origin.map(|origin| origin.node.clone()) {
+                self.names.insert(key, node);
             }
         }
     }

@@ -158,20 +158,26 @@ impl Numbers {
 }
 
 fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers) -> Option<TableChange> {
-    let mut shared = 0;
-    let mut values = vec![Vec::new(); columns.len()];
+    let mut both = Vec::new();
     for (id, from) in &from.rows {
-        let Some(to) = to.rows.get(id) else { continue };
-        shared += 1;
-        for (values, (from, to)) in values.iter_mut().zip(from.iter().zip(to)) {
-            if from.count > 0 && to.count > 0 {
-                let means = [from, to].map(|sum| sum.total / f64::from(sum.count));
-                values.push((id.as_str(), means[0], means[1]));
-            }
+        if let Some(to) = to.rows.get(id) {
+            both.push((id.as_str(), from, to));
         }
     }
-    let changed = columns.iter().zip(values).filter_map(|(name, values)| column_change(name, values));
-    let changed: Vec<ColumnChange> = changed.collect();
+    let shared = both.len() as u64;
+    // Column by column: the values of all columns of a large table need too much memory.
+    let mut changed = Vec::new();
+    for (index, name) in columns.iter().enumerate() {
+        let mut values = Vec::new();
+        for (id, from, to) in &both {
+            let (Some(from), Some(to)) = (from.get(index), to.get(index)) else { continue };
+            if from.count > 0 && to.count > 0 {
+                let means = [from, to].map(|sum| sum.total / f64::from(sum.count));
+                values.push((*id, means[0], means[1]));
+            }
+        }
+        changed.extend(column_change(name, values));
+    }
     let only_in = [from.rows.len() as u64 - shared, to.rows.len() as u64 - shared];
     let differs = !changed.is_empty() || only_in != [0, 0];
     differs.then(|| TableChange { port: port.to_owned(), by: by.to_owned(), both: shared, only_in, columns: changed })

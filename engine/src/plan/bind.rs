@@ -423,10 +423,12 @@ fn passed_variant(
     by_port: &IndexMap<String, Vec<Input>>,
     wired: &[Option<Wired>],
 ) -> Option<Variant> {
-    let source = match (declaration.passes_variant, &declaration.ports.outputs.first()?.output) {
-        (Some(input), _) => input,
-        (None, OutputType::SameAs(input)) => input,
-        (None, OutputType::Fixed(_)) => return None,
+    let source = match declaration.passes_variant {
+        Some(input) => input,
+        None => match &declaration.ports.outputs.first()?.output {
+            OutputType::SameAs(input) => input,
+            OutputType::Fixed(_) => return None,
+        },
     };
     let kind = &by_port.get(source)?.first()?.port_type;
     let mut passed: Option<Variant> = None;

@@ -33,7 +33,7 @@ enum Mark {
 fn mark(ended: &Ended) -> Mark {
     match ended.outcome {
         Outcome::Failed | Outcome::Overran | Outcome::Lost => Mark::Failed,
-        // It succeeded, but readers of its outputs got nothing new.
+        // Whatever ended it, readers of its outputs got nothing new.
         _ if ended.ending.held > 0 => Mark::Held,
         Outcome::Succeeded | Outcome::DeadLetters => Mark::Good,
         Outcome::BudgetSpent | Outcome::Replaced | Outcome::Stopped => Mark::Open,

@@ -37,7 +37,7 @@ impl Session {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let bare = ContextParts::bare(self.directory(), runtime.handle(), http_client()?);
         match work(&Context::new(ContextParts { threads, ..bare })) {
-            // Params of the command line, not of a pipeline: the caller can mend them.
+            // Params of a command or of the page, not of a pipeline: the caller can mend them.
             Err(error) if error.blame == Blame::Pipeline => {
                 Err(Failure::Usage { message: error.message, help: error.help })
             }

@@ -41,7 +41,7 @@ impl Session {
         }
         let mut asked = asked_for(plan, &options.selection, &selected);
         let mut of_loops = asked_of_loops(plan, &options.selection);
-        // Decisions say which round a loop hands on: without one in the store, its output is of no node yet.
+        // The plan alone may not say which round a loop hands on: decisions in the store do.
         if of_loops.iter().any(|output| output.node.is_none()) {
             let behind = of_loops.iter().flat_map(OfLoop::behind).collect();
             let request = Request { selected: Some(&behind), ..Request::new(self.directory()).limited(&options.limit) };

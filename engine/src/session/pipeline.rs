@@ -65,7 +65,7 @@ fn written_at(span: Span, test: &TestCase, read: &SourceMap, sources: &SourceMap
     // `KEY=VALUE`: what is left of the `=` is about the key.
     let at = if span.start <= text.find('=').unwrap_or_default() { param.key } else { param.value };
     let Some((path, _)) = read.get(at.file) else { return span };
-    // The test was read on its own: its file may have another number among these sources.
+    // The test was read by an earlier check: its file may have another number among these sources.
     match sources.find(path) {
         Some(file) => Span { file, ..at },
         None => span,

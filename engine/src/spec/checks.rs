@@ -313,7 +313,7 @@ fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -
     if fields.iter().any(|(key, _)| matches!(key.text.as_str(), "min" | "max")) {
         return Some(fields);
     }
-    // The same for a limit.
+    // A misspelt key may be why the limit is missing, and was reported.
     if problems.len() == known {
         let fault = Diagnostic::error("missing-key", format!("`{name}` has no limit")).at(value.span, "");
         problems.push(fault.help(format!("write `{example}`")));

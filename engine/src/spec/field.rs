@@ -27,7 +27,7 @@ pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut 
 /// Removes a field by name and returns its value.
 pub(super) fn take(fields: &mut Fields, name: &str) -> Option<Spanned> {
     let at = fields.iter().position(|(key, _)| key.text == name)?;
-    // Nothing depends on the order of the fields that are left.
+    // The last field moves here: the order of the rest decides which error comes first.
     Some(fields.swap_remove(at).1)
 }
 

@@ -273,8 +273,9 @@ fn take_apart<'r>(text: &'r str, family: &[Member]) -> Parts<'r> {
         };
     };
     let whole = pairs(coordinates);
-    if !exists(&whole, family)
-        && let Some((before, port)) = coordinates.rsplit_once('.')
+    // Whether it exists is asked last: that compares with every node of the matrix.
+    if let Some((before, port)) = coordinates.rsplit_once('.')
+        && !exists(&whole, family)
     {
         let wanted = pairs(before);
         if exists(&wanted, family) {

@@ -32,7 +32,7 @@ pub(super) fn output(
     node: &NodeSpec,
 ) -> Result<(Reference, String), Diagnostic> {
     let name = &repeats.name;
-    // Inside the loop, the name means what the round carries.
+    // A node of the loop would wait for its own end.
     if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
         let fault = bad(
             reference.span,

@@ -29,7 +29,6 @@ fn fold(word: &str) -> String {
 }
 
 fn distance(wanted: &str, candidate: &str, limit: usize) -> Option<usize> {
-    // No distance is smaller than the difference of the lengths.
     if wanted.len().abs_diff(candidate.len()) > limit {
         let is_part = wanted.len() >= 3 && (candidate.starts_with(wanted) || candidate.ends_with(wanted));
         return is_part.then_some(limit + 1);

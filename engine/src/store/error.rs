@@ -131,7 +131,7 @@ pub enum StoreError {
     /// Another machine took over the collection of the shared store.
     #[error("another machine is collecting this store now; try again later")]
     CollectionLost,
-    /// The artifact has no files and no description.
+    /// The artifact has no description, or is of a kind that this build does not know.
     #[error("the artifact {short} is gone from the store: run its pipeline again", short = .0.digest().short())]
     Gone(ArtifactId),
     /// An artifact to export is not in the store.

@@ -227,7 +227,7 @@ impl Intake {
         });
         let records = records?;
         if !new.is_empty() {
-            // Named by its content: the same import again writes the same file.
+            // Named by its content, as merged segments are.
             let place = memo_place(base, &hash_bytes(&records));
             self.store.write_file(&self.store.root().join(place), &records)?;
         }

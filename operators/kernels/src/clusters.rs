@@ -67,7 +67,7 @@ pub fn spherical(vectors: &[f32], dimensions: usize, count: usize, rounds: usize
             }
         }
         for (centroid, sum) in centroids.chunks_exact_mut(dimensions).zip(sums.chunks_exact(dimensions)) {
-            // The mean direction: the length of a sum says how many vectors it has.
+            // Only the direction counts: a sum grows with its number of vectors.
             let length = sum_of_squares(sum).sqrt();
             if length > 0.0 {
                 for (number, sum) in centroid.iter_mut().zip(sum) {

@@ -129,7 +129,6 @@ impl Encoder for BertEncoder {
             self.network.pooled(&texts.collect::<Vec<_>>(), self.params.pooling, self.dimensions, scratch)
         })?;
         let mut vectors = parts.concat();
-        // After pooling: a mean of unit vectors has no length of 1.
         if self.params.normalize {
             vectors.chunks_mut(self.dimensions).for_each(normalize);
         }

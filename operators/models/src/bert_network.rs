@@ -124,15 +124,20 @@ impl BertNetwork {
         if config.num_attention_heads == 0 || !hidden.is_multiple_of(config.num_attention_heads) {
             return Err(format!("{} attention heads do not divide {hidden} dimensions", config.num_attention_heads));
         }
+        // The embeddings first: an error about them says most about a model of another shape.
+        let words = weights.rows("embeddings.word_embeddings.weight", hidden)?;
+        let positions = weights.rows("embeddings.position_embeddings.weight", hidden)?;
+        let types = weights.rows("embeddings.token_type_embeddings.weight", hidden)?;
+        let norm = weights.norm("embeddings.LayerNorm", hidden)?;
         let mut layers = Vec::with_capacity(config.num_hidden_layers);
         for number in 0..config.num_hidden_layers {
             layers.push(weights.layer(&format!("encoder.layer.{number}"), hidden)?);
         }
         Ok(Self {
-            words: weights.rows("embeddings.word_embeddings.weight", hidden)?,
-            positions: weights.rows("embeddings.position_embeddings.weight", hidden)?,
-            types: weights.rows("embeddings.token_type_embeddings.weight", hidden)?,
-            norm: weights.norm("embeddings.LayerNorm", hidden)?,
+            words,
+            positions,
+            types,
+            norm,
             layers,
             hidden,
             heads: config.num_attention_heads,

@@ -178,11 +178,10 @@ impl BertTensors {
         let (count, hidden) = tokens.dims2()?;
         let size = hidden / self.heads;
         let all = layer.query_key_value.apply(tokens)?.reshape((rows, columns, 3, self.heads, size))?;
-        let (queries, keys, values) = (by_head(&all, 0)?, by_head(&all, 1)?, by_head(&all, 2)?);
-        let scores = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?;
+        let scores = by_head(&all, 0)?.matmul(&by_head(&all, 1)?.t()?)?.to_dtype(DType::F32)?;
         let scores = (scores * (1.0 / (size as f64).sqrt()))?.broadcast_add(bias)?;
         let shares = softmax_last_dim(&scores)?.to_dtype(tokens.dtype())?;
-        shares.matmul(&values)?.transpose(1, 2)?.contiguous()?.reshape((count, hidden))
+        shares.matmul(&by_head(&all, 2)?)?.transpose(1, 2)?.contiguous()?.reshape((count, hidden))
     }
 }
 

@@ -84,7 +84,7 @@ impl ModelPlace {
             // Some files are in a folder of the model: `1_Dense/config.json`.
             let parent = to.parent().unwrap_or(folder);
             std::fs::create_dir_all(parent).map_err(on_path(parent))?;
-            std::fs::copy(&from, to).map_err(on_path(&from))?;
+            std::fs::copy(&from, &to).map_err(on_path(&to))?;
         }
         Ok(())
     }

@@ -78,7 +78,7 @@ pub(super) fn write_questions(
             rows.push(Row { id, base: None, side: Some(question) });
         }
     }
-    // In parts of the size of a batch: a table of many systems and metrics would not fit into memory twice.
+    // In parts of the size of a batch: with many systems and metrics, the whole table may be large.
     for rows in rows.chunks(8192) {
         let (mut ids, mut metrics, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
         let (mut base_values, mut values, mut deltas) = (Vec::new(), Vec::new(), Vec::new());

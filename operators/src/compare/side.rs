@@ -128,7 +128,7 @@ impl Bound {
         let values = self.on.values(batch)?;
         let column = values.first().ok_or_else(|| OperatorError::engine("no column for the question"))?;
         let kind = column.data_type();
-        // Lists and structs cast to texts too, but are no ids.
+        // Lists cast to texts too, but are no ids.
         match cast(column, &DataType::Utf8) {
             Ok(text) if !kind.is_nested() => Ok(text.as_string::<i32>().clone()),
             _ => Err(OperatorError::pipeline(format!("`on`: {kind} is no text or number"))),

@@ -152,6 +152,7 @@ fn with_seen(text: &str) -> Option<String> {
     let Statement::Statement(mut statement) = statements.pop_front()? else { return None };
     let SqlStatement::Query(query) = statement.as_mut() else { return None };
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
+    // Further columns would keep rows apart that are equal without them.
     if select.distinct.is_some() {
         return None;
     }
@@ -160,7 +161,6 @@ fn with_seen(text: &str) -> Option<String> {
     else {
         return None;
     };
-    // `select distinct` above: further columns would keep rows apart that are equal without them.
     let mut compared = Vec::new();
     find_compared(condition, &mut compared);
     let mut seen: Vec<String> = select.projection.iter().map(ToString::to_string).collect();

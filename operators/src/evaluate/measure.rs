@@ -136,7 +136,7 @@ pub(crate) fn measure_groups(
     }
     let mut measured = Vec::with_capacity(groups.len());
     for (index, (column, label, members)) in groups.into_iter().enumerate() {
-        // Four streams a group: means, pass@k, baselines, and one for kappas and quantiles.
+        // Four streams a group: means, pass@k, baselines, and one for kappas, quantiles and ranked lists.
         let stream = index as u64 * 4;
         let names = names(further);
         let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, further, baselines)));

@@ -94,7 +94,7 @@ impl Retrieval {
         let mut groups = Vec::new();
         for (index, (name, rows)) in std::iter::once(all).chain(by_type).enumerate() {
             let clusters = Clusters::new(names.len(), rows.iter().map(|row| (row.id, row.values(ks))));
-            // The answers' figures use other streams of the same seed.
+            // The fourth of a group's streams: see `measure`.
             let measures = clusters.measures(names.iter().cloned(), bootstrap, index as u64 * 4 + 3);
             groups.push(RetrievalGroup { name, measures });
         }

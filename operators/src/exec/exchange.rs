@@ -115,7 +115,7 @@ pub(super) fn run(
         for tree in &trees {
             fresh_folder(tree)?;
         }
-        // Folders are lent, not copied: an index may be large. `unchanged` checks that the program only read them.
+        // A large folder is lent as links to the store's files: `unchanged` checks that the program only read them.
         let lent = write_inputs(inputs, &paths)?;
         converse(&program, None, context, |stdout| {
             Log::new(context).listen(stdout);

@@ -32,7 +32,7 @@ impl PromptKernel {
         let cells = cells.into_iter().next().unwrap_or_default();
         let described = self.output.described();
         let messages = self.prompts.render(&cells, described).map_err(failed)?;
-        // A model in this process seeds its sampling by the row: rows with equal prompts are equal.
+        // A model in this process seeds its sampling by its prompt: equal prompts draw the same answer.
         let prompt: String = messages.iter().map(|message| message.content.as_str()).collect();
         let drawn = RowSample { row: &prompt, number: sample, context };
         let model = self.model.as_ref();

@@ -48,7 +48,6 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
         (has_state || !params.optimizer_state, "optimizer_state", "belongs to `method: sft` of the backend `candle`"),
     ];
     let mut issues = unmet(&demands);
-    // The other checks may assume what these demand, and each reports its own params.
     if let Some(lora) = params.lora() {
         issues.extend(unmet(&[
             (lora.rank > 0, "tuning.lora.rank", "must be at least 1"),

@@ -146,7 +146,6 @@ impl Report<'_> {
                     figures.insert(name.to_owned(), figure);
                 }
             }
-            // An empty entry would be a step with other metrics in `report.json`.
             if !figures.is_empty() {
                 others.entry(step.step).or_default().extend(figures);
             }
@@ -201,7 +200,6 @@ impl Report<'_> {
 
     fn page(&self) -> String {
         let mut out = html::cards(&self.cards()) + "<div class=\"plots\">";
-        // The rollouts first: what a reader of reinforcement learning looks for.
         let mut losses: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.loss))];
         let mut accuracies: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.token_accuracy))];
         if self.steps.iter().any(|step| step.eval_loss.is_some()) {
@@ -209,6 +207,7 @@ impl Report<'_> {
             accuracies.push(("Held out", "c2", &|step| step.eval_token_accuracy));
         }
         let is_sft = self.params.method == Method::Sft;
+        // First: what a reader of reinforcement learning looks for.
         self.push_rollouts(&mut out);
         out.push_str(&self.curves(if is_sft { "Loss per learnt token" } else { "Loss" }, &losses, Unit::Number));
         if is_sft {

@@ -48,7 +48,7 @@ pub(super) fn each_chosen(
         let position = position.ok_or_else(|| Failure::usage(format!("no row has the id `{id}`")))?;
         show(&table.read(&[position], &columns(table, args))?)?;
     } else if matches!(rows, Rows::All(_)) && args.columns.is_none() {
-        // As the rows are stored, with all columns: the batches need no second look.
+        // As the rows are stored, with all columns: batch by batch, no row is looked up by number.
         let mut left = limit(args);
         for batch in table.rows.batches() {
             let batch = batch.map_err(|error| Failure::Other(error.to_string()))?;

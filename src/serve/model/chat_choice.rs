@@ -74,8 +74,12 @@ impl Speech {
     /// Length of the text before a possible beginning of a tag.
     fn settled(&self) -> usize {
         let tags: &[&str] = if self.offer.is_some() { &[CALL, OPEN, CLOSE] } else { &[OPEN, CLOSE] };
-        let begun = tags.iter().flat_map(|tag| (1..tag.len()).filter(|count| self.text.ends_with(&tag[..*count])));
-        self.text.len() - begun.max().unwrap_or(0)
+        let mut begun = 0;
+        for tag in tags {
+            let longest = (1..tag.len()).rev().find(|count| self.text.ends_with(&tag[..*count]));
+            begun = begun.max(longest.unwrap_or(0));
+        }
+        self.text.len() - begun
     }
 
     /// Returns the parts of `shown` that were not told.

@@ -33,9 +33,9 @@ fn summary(session: &Session, id: &str, run: &PastRun) -> Result<Value, Failure>
     let Some(record) = &run.record else { return Ok(json!({"id": id, "state": "damaged"})) };
     let end = if record.finished.is_some() { session.runs().end(id)? } else { None };
     let state = match record.exit {
-        // Otherwise the exit codes of `run`.
         None if run.running => "running",
         None => "killed",
+        // The exit codes of `run`.
         Some(0) => "done",
         Some(3) => "incomplete",
         Some(4) => "budget",

@@ -323,7 +323,7 @@ impl RunLog {
     /// Writes the final record and shares it.
     pub(crate) fn close(self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        // Also if the run has failed: its record says what was done. The failure of the run is reported first.
+        // Also if the run has failed: its record says what was done.
         records.finish(&self.record)?;
         drop(records);
         let shared = self.store.share_run(&self.record.id);

@@ -66,7 +66,7 @@ impl Scheduler {
                 self.settle(node);
                 for next in &self.tasks[node.index()].dependents {
                     self.waiting[next.index()] -= 1;
-                    // One that is settled was skipped: another node before it failed.
+                    // It was skipped when the run began to stop, while this one still ran.
                     if self.waiting[next.index()] == 0 && !self.settled[next.index()] {
                         self.ready.insert(*next);
                     }

@@ -177,8 +177,7 @@ impl Rows {
         let draws = self.pending.draw().is_some();
         // A node without limiters makes no calls: the budget does not stop it.
         let session = job.run.context.session();
-        let is_broke = session.limiters().next().is_some() && session.budget.refused().is_some();
-        if (draws || !job.run.finishes) && is_broke {
+        if (draws || !job.run.finishes) && session.limiters().next().is_some() && session.budget.refused().is_some() {
             self.exhausted = true;
             if job.run.finishes {
                 // The first sample that was not asked says why drawing ends.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::context_parts;
-use super::executor::{Task, blocking, worker_of};
+use super::executor::{Task, blocking, executor_of};
 use super::job::{NodeJob, Ran};
 use super::lease_check::LeaseCheck;
 use super::service::Services;
@@ -47,16 +47,16 @@ pub(crate) async fn compute(
 /// Runs the kernel while the node's services run.
 async fn with_services(job: &Arc<NodeJob>, parts: ContextParts) -> Result<Ran, OperatorError> {
     // Before the services: they may take minutes to start.
-    let worker = worker_of(job)?;
-    let mut task = Task { job: Arc::clone(job), worker, operator: None, alive: None, parts };
+    let executor = executor_of(job)?;
+    let mut task = Task { job: Arc::clone(job), operator: None, alive: None, parts };
     if job.node().spec.services.is_empty() {
-        return task.run().await;
+        return executor.submit(task).await;
     }
     let services = Services::start(job, &task.parts.progress).await?;
     let ran = match services.bind(job) {
         Ok(operator) => {
             (task.operator, task.alive) = (Some(operator), Some(services.alive()));
-            services.watched(job, task.run()).await
+            services.watched(job, executor.submit(task)).await
         }
         Err(error) => Err(error),
     };
@@ -129,7 +129,7 @@ fn record(
         // A plain run, too, completes what a forced run left unfinished.
         store.close_floor(&prepared.row_base, ran.rows.since)?;
     }
-    // After the record: a run that is killed before it resumes there.
+    // After the record: if the run is killed before, the next one resumes there.
     prepared.checkpoint.remove()?;
     if !blocks.is_empty() {
         // They are links into the outputs, which a recorded result protects now.

@@ -3,9 +3,11 @@
 //! This decides nothing else: keys, leases, retries of nodes and the result record are the caller's. What a kernel made is
 //! read from the parts that were committed to the store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::task::spawn_blocking;
 
 use super::job::{NodeJob, Ran};
@@ -18,11 +20,15 @@ use crate::fingerprint::Reason;
 use crate::operator::{BoundOperator, Context, ContextParts, Inputs};
 use crate::store::StoreSink;
 
+/// Runs kernels.
+pub(super) trait Executor: Send + Sync {
+    /// Starts a task. Its outcome is awaited at once.
+    fn submit(&self, task: Task) -> BoxFuture<'static, Result<Ran, OperatorError>>;
+}
+
 /// One run of a node's kernel.
 pub(super) struct Task {
     pub(super) job: Arc<NodeJob>,
-    /// The worker program; `None`: this process.
-    pub(super) worker: Option<PathBuf>,
     /// The node's operator with the addresses of its services; `None`: without services.
     pub(super) operator: Option<BoundOperator>,
     /// Whether the services run.
@@ -30,34 +36,47 @@ pub(super) struct Task {
     pub(super) parts: ContextParts,
 }
 
-impl Task {
-    /// Runs the kernel on a thread that may block.
-    pub(super) async fn run(self) -> Result<Ran, OperatorError> {
-        blocking(move || match &self.worker {
-            Some(program) => {
-                let operator = self.operator.as_ref().unwrap_or(&self.job.node().operator);
-                run_in_worker(&self.job, &operator.params, &self.parts, program)
-            }
-            None => run_here(self),
-        })
-        .await
+/// Returns the executor of a node. Budgets and rate limits belong to this process, so nodes that call an endpoint run
+/// here.
+pub(super) fn executor_of(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
+    let node = job.node();
+    if node.operator.declaration.pays() {
+        return Ok(Box::new(Here));
+    }
+    let workers = &job.run.options.asked.workers;
+    match workers.program(&node.spec.resources, node.operator.declaration.runs_programs)? {
+        Some(program) => Ok(Box::new(Worker { program: program.to_owned() })),
+        None => Ok(Box::new(Here)),
     }
 }
 
-/// Returns the worker program of a node, if it runs in one. Budgets and rate limits belong to this process, so nodes
-/// that call an endpoint run here.
-pub(super) fn worker_of(job: &NodeJob) -> Result<Option<PathBuf>, OperatorError> {
-    let node = job.node();
-    if node.operator.declaration.pays() {
-        return Ok(None);
+/// This process, on a thread that may block.
+struct Here;
+
+impl Executor for Here {
+    fn submit(&self, task: Task) -> BoxFuture<'static, Result<Ran, OperatorError>> {
+        blocking(move || run_here(task)).boxed()
     }
-    let workers = &job.run.options.asked.workers;
-    let program = workers.program(&node.spec.resources, node.operator.declaration.runs_programs)?;
-    Ok(program.map(Path::to_owned))
+}
+
+/// A worker process on this machine.
+struct Worker {
+    program: PathBuf,
+}
+
+impl Executor for Worker {
+    fn submit(&self, task: Task) -> BoxFuture<'static, Result<Ran, OperatorError>> {
+        let program = self.program.clone();
+        blocking(move || {
+            let operator = task.operator.as_ref().unwrap_or(&task.job.node().operator);
+            run_in_worker(&task.job, &operator.params, &task.parts, &program)
+        })
+        .boxed()
+    }
 }
 
 fn run_here(task: Task) -> Result<Ran, OperatorError> {
-    let Task { job, operator, alive, parts, .. } = task;
+    let Task { job, operator, alive, parts } = task;
     let (node, store) = (job.node(), &job.run.store);
     let mut sink = StoreSink::new(store, node.outputs.clone())
         .with_limit(job.limit())

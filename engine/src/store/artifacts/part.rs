@@ -38,6 +38,7 @@ pub(super) fn write_part(
     };
     // Here, on the thread that encoded it: at the commit, all parts would be flushed one after the other.
     file.sync_data().context("flush", &path)?;
+    drop(file);
     let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     file_part(folder, name, rows)
 }

@@ -65,6 +65,8 @@ impl Table<'_> {
             if repeated.is_empty() {
                 continue;
             }
+            // Not needed any more, and they may be 64 MiB.
+            drop(hashes);
             // In row order: the first id that occurs again is reported. Hashes rarely collide: few ids are looked up.
             self.for_each_id(column, |id| match repeated.binary_search(&mark(id.as_bytes())) {
                 Ok(_) => self.check_id(column, id),

@@ -117,7 +117,7 @@ impl RunHistory {
             let pipeline = (record.pipeline.as_str(), run.imported);
             let number = count.entry(pipeline).or_default();
             *number += 1;
-            // Runs come newest first, so this is the last good one (3: completed with failed rows).
+            // Runs come newest first, so this is the last good one (3: completed, but rows failed or outputs were held back).
             let is_last_good = matches!(record.exit, Some(0 | 3)) && has_good.insert(pipeline);
             let is_running = record.finished.is_none() && record.started > alive;
             if *number <= newest.max(1) || is_last_good || is_running || record.started > since {

@@ -63,7 +63,7 @@ impl PolicyParams {
             Self::Model(ModelParams { seed, .. }) | Self::Evidence(EvidenceParams { seed, .. }) => {
                 *seed = seed.wrapping_add(spread);
             }
-            // A server draws by itself; its param `seed` is sent as it is written.
+            // A server draws by itself: the node's seed is not added to its param `seed`.
             Self::Endpoint(_) => {}
         }
         policy

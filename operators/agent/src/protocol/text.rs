@@ -145,7 +145,7 @@ impl TextProtocol {
         let searching = settings.tool.is_some();
         if !searching {
             let rules = closed_book(&format);
-            // A chat has the rules in its system message, plain text before the question.
+            // A format with a system message has the rules there; the others, and plain text, before the question.
             (format.system, format.prompt) = match format.system {
                 Some(_) if !settings.plain => (Some(rules), question()),
                 _ => (None, format!("{rules}\n\nQuestion: {QUESTION}\n")),

@@ -75,7 +75,7 @@ impl Delivery<'_> {
         let Room { mut room, _lock } = room_beside(&target)?;
         let (new, text) = (room.path().join("new"), room.path().join("manifest.json"));
         for file in &self.manifest.files {
-            copy(File::open(self.tree.join(&file.path))?, &new.join(&file.path))?;
+            copy(File::open(self.tree.join(&file.path))?.into_file(), &new.join(&file.path))?;
         }
         // Without files, nothing has made the folder yet.
         fs_err::create_dir_all(&new)?;
@@ -235,7 +235,7 @@ fn entries(root: &Path) -> io::Result<Vec<PathBuf>> {
     }
     while let Some(folder) = pending.pop() {
         let mut empty = true;
-        for entry in fs_err::read_dir(&folder)? {
+        for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             empty = false;
             if entry.file_type()?.is_dir() {
@@ -270,7 +270,8 @@ fn move_to(from: &Path, to: &Path) -> io::Result<()> {
 fn copy(mut from: impl Read, to: &Path) -> io::Result<()> {
     fs_err::create_dir_all(parent(to))?;
     let mut file = File::create(to)?;
-    io::copy(&mut from, &mut file)?;
+    // From file to file, so that the kernel copies, or shares the blocks.
+    io::copy(&mut from, file.file_mut())?;
     // Before the rename: after a power failure, a name must not lead to an empty file.
     file.sync_all()
 }
@@ -322,7 +323,7 @@ fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
     if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(false);
     }
-    let Ok(file) = File::open(path) else { return Ok(false) };
+    let Ok(file) = fs::File::open(path) else { return Ok(false) };
     let (mut a, mut b) = (BufReader::with_capacity(1 << 16, file), BufReader::with_capacity(1 << 16, bytes));
     loop {
         let (left, right) = (a.fill_buf()?, b.fill_buf()?);

@@ -26,7 +26,7 @@ const SHALLOW: [&str; 36] = [
 
 /// Reads the main text of a page.
 pub(super) fn read(page: &str, url: Option<&str>) -> Result<Content, Fault> {
-    // The fast count says too much, but never too little: few pages are parsed to count exactly.
+    // The fast count spares parsing most pages twice.
     if depth_at_most(page) > MAX_DEPTH && depth::exceeds(page, MAX_DEPTH) {
         return Err(wrong_type(format!("its elements are nested more than {MAX_DEPTH} deep, the limit")));
     }

@@ -151,11 +151,14 @@ impl Direct {
             let Some(column) = columns.iter_mut().find(|column| column.name() == *name) else {
                 return Err(Fault::row(unknown_field(name)));
             };
-            let pushed = match cells::scalar(text) {
-                None => column.push_missing(),
+            let pushed = if column.is_text() && !text.is_empty() {
                 // As it is written: `1.50` is another text than `1.5`.
-                Some(_) if column.is_text() => column.push_scalar(Scalar::Text(text)),
-                Some(scalar) => column.push_scalar(scalar),
+                column.push_scalar(Scalar::Text(text))
+            } else {
+                match cells::scalar(text) {
+                    None => column.push_missing(),
+                    Some(scalar) => column.push_scalar(scalar),
+                }
             };
             pushed.map_err(Fault::row)?;
         }

@@ -115,10 +115,14 @@ impl Layer<'_> {
         let mut of_inner = vec![0.0; activations.inner.len()];
         self.maps[DOWN].backward(&activations.inner, &gradient, &mut of_inner, false, &mut sums.maps[DOWN]);
         let (of_gate, of_up) = silu_product_backward(&activations.gate, &activations.up, &of_inner);
+        // The widest buffers of the layer are freed before attention needs its own.
+        drop(of_inner);
         let mut of_fed = vec![0.0; activations.fed.len()];
         self.maps[GATE].backward(&activations.fed, &of_gate, &mut of_fed, false, &mut sums.maps[GATE]);
         self.maps[UP].backward(&activations.fed, &of_up, &mut of_fed, true, &mut sums.maps[UP]);
+        drop((of_gate, of_up));
         add(&mut gradient, &norm_backward(&activations.middle, self.feed_norm, eps, &of_fed, &mut sums.feed_norm));
+        drop(of_fed);
         // Attention, likewise.
         let mut of_heard = vec![0.0; activations.heard.len()];
         self.maps[OUTPUT].backward(&activations.heard, &gradient, &mut of_heard, false, &mut sums.maps[OUTPUT]);

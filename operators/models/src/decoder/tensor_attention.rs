@@ -170,8 +170,9 @@ impl TensorAttention {
             add(&of_keys, &inner.t()?.matmul(&queries)?, block.start)?;
         }
         let of_queries = self.join(&of_queries)?;
-        let of_keys = of_keys.to_dtype(dtype)?.transpose(1, 2)?.contiguous()?;
-        Ok([of_queries, of_keys, of_values.to_dtype(dtype)?.transpose(1, 2)?.contiguous()?])
+        let keys = of_keys.to_dtype(dtype)?.transpose(1, 2)?.contiguous()?;
+        drop(of_keys);
+        Ok([of_queries, keys, of_values.to_dtype(dtype)?.transpose(1, 2)?.contiguous()?])
     }
 }
 

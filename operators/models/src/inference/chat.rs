@@ -112,7 +112,7 @@ impl ChatTemplate {
         // A template of somebody else may neither run without end nor make texts without end.
         environment.set_fuel(Some(FUEL));
         prepare(&mut environment);
-        // After `prepare`, which replaces the engine's filters: this one writes JSON as Python does.
+        // Writes JSON as Python does; the guard of `prepare` calls it by its name.
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
@@ -339,15 +339,20 @@ fn json(value: &Value) -> Json {
     if let Some(ordered) = value.downcast_object_ref::<Ordered>() {
         return ordered.0.clone();
     }
-    let items = value.try_iter().into_iter().flatten();
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => Json::Null,
         ValueKind::Bool => Json::Bool(value.is_true()),
         ValueKind::Number => Json::parse(&value.to_string()).unwrap_or(Json::Null),
-        ValueKind::Map => Json::Object(
-            items.map(|key| (key.to_string(), value.get_item(&key).map_or(Json::Null, |item| json(&item)))).collect(),
-        ),
-        ValueKind::Seq | ValueKind::Iterable => Json::List(items.map(|item| json(&item)).collect()),
+        ValueKind::Map => {
+            let mut fields = Vec::new();
+            for key in value.try_iter().into_iter().flatten() {
+                fields.push((key.to_string(), value.get_item(&key).map_or(Json::Null, |item| json(&item))));
+            }
+            Json::Object(fields)
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            Json::List(value.try_iter().into_iter().flatten().map(|item| json(&item)).collect())
+        }
         _ => Json::text(value.to_string()),
     }
 }

@@ -42,10 +42,13 @@ impl DeviceCache {
         let capacity = tokens.next_power_of_two().max(LEAST).min(self.context);
         let shape = (self.places, self.shape.shared, capacity, self.shape.size);
         if self.layers.is_empty() {
+            // All or none: what was allocated before the memory ran out is freed, and the next request tries again.
+            let mut layers = Vec::with_capacity(self.shape.layers);
             for _ in 0..self.shape.layers {
                 let keys = Tensor::zeros(shape, self.dtype, &self.device)?;
-                self.layers.push((keys, Tensor::zeros(shape, self.dtype, &self.device)?));
+                layers.push((keys, Tensor::zeros(shape, self.dtype, &self.device)?));
             }
+            self.layers = layers;
         } else {
             // One part after the other: only one of them is there twice.
             for (keys, values) in &mut self.layers {

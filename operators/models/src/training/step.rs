@@ -66,7 +66,7 @@ pub fn learn(
 ) -> Result<Outcome> {
     let mut coupled = None;
     if let Some(coupling) = settings.objective.coupling() {
-        // The losses depend on whole examples: they are read once without gradients, then with those that follow.
+        // The losses depend on whole examples: they are read once without gradients, for the objective of this step.
         let outcome = read(student, batch, examples, settings)?;
         coupled = Some(coupling.of_step(examples, &outcome.log_probabilities));
     }

@@ -63,7 +63,7 @@ impl Conversation {
     pub(crate) fn asides(trajectory: &Trajectory) -> Vec<Self> {
         let mut asides = Vec::new();
         for aside in trajectory.asides() {
-            // An aside that was cut has no reply: nothing is to be learnt from it.
+            // An aside with an empty reply is left out: nothing is to be learnt from it.
             if let Ok(messages) = messages(&aside) {
                 asides.push(Self { tools: Vec::new(), messages, is_one_text: false });
             }

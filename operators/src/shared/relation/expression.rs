@@ -142,7 +142,7 @@ pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<Pa
     let tables = tables_of(text)?;
     for table in &tables {
         let name = table.table();
-        // A table with a schema, such as `information_schema.tables`, is no name of an input.
+        // A table with a schema is `information_schema.…` or, in `decide`, an output such as `step.steps`: planning finds it.
         if table.schema().is_none() && !inputs.iter().any(|input| input.eq_ignore_ascii_case(name)) {
             let (message, help) = missing_input(name, inputs);
             return Some(ParamIssue::new(path, message).about(Some(Word::first(name))).with_help(help));
@@ -183,7 +183,7 @@ pub(crate) fn require_repeatable_plan(param: &str, plan: &LogicalPlan) -> Result
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
             expression.apply(|part| {
-                // `Stop` would end the walk of this expression alone.
+                // The first one is reported.
                 if found.is_none() {
                     found = unrepeatable(part);
                 }

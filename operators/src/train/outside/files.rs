@@ -115,7 +115,7 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path, take: Take) -> Res
         if take == Take::Move && !from.is_symlink() {
             move_file(&from, &to)?;
         } else {
-            fs::copy(&from, &to).map_err(on_path(&from))?;
+            fs::copy(&from, &to).map_err(on_path(&to))?;
         }
     }
     for name in TOKENIZER {
@@ -212,13 +212,14 @@ pub(super) fn keep_tensorboard(output: &Path, to: &Path) -> Result<(), OperatorE
         for from in paths_in(&folder)? {
             let name = from.file_name().unwrap_or_default();
             // A link could name a file that is none of the trainer's.
-            if from.is_symlink() || !from.is_file() || !name.to_string_lossy().contains("tfevents") {
+            let is_file = fs::symlink_metadata(&from).map_err(on_path(&from))?.is_file();
+            if !is_file || !name.to_string_lossy().contains("tfevents") {
                 continue;
             }
             // TensorBoard names a curve after its folder: `runs/sft` must stay one.
             let to = to.join("tensorboard").join(folder.strip_prefix(output).unwrap_or(Path::new("")));
             fs::create_dir_all(&to).map_err(on_path(&to))?;
-            fs::copy(&from, to.join(name)).map_err(on_path(&from))?;
+            fs::copy(&from, to.join(name)).map_err(on_path(&to))?;
         }
     }
     Ok(())
@@ -231,7 +232,9 @@ fn folders_below(folder: &Path, levels: usize) -> Result<Vec<PathBuf>, OperatorE
     }
     let mut all = Vec::new();
     for path in paths_in(folder)? {
-        if path.is_dir() && !path.is_symlink() {
+        // Of the entry itself, not of what a link leads to. A folder that cannot be looked at is an error: the model
+        // may be in it.
+        if fs::symlink_metadata(&path).map_err(on_path(&path))?.is_dir() {
             let below = folders_below(&path, levels - 1)?;
             all.push(path);
             all.extend(below);

@@ -84,8 +84,8 @@ pub(super) fn train(
     let to = outputs.tree("model")?;
     let trained = trainer.trained(&metrics)?;
     // A folder behind a link is not the trainer's own: its files may be the user's, and are copied.
-    let real_output = output.canonicalize().map_err(on_path(output))?;
-    let own = trained.canonicalize().map_err(on_path(&trained))?.starts_with(real_output);
+    let real_trained = trained.canonicalize().map_err(on_path(&trained))?;
+    let own = real_trained.starts_with(output.canonicalize().map_err(on_path(output))?);
     files::take_model(&trained, &model, &to, if own { Take::Move } else { Take::Copy })?;
     let trained = match params.method {
         Method::External => Some(files::elements(&to)?),

@@ -1,13 +1,11 @@
 //! Raw tables for `method: external`: which files the arguments of a program name, and how they are written.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use searchmill_data::destination::encode;
 use searchmill_data::source::format::{Compression, Format};
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
-use searchmill_models::on_path;
 
 /// Names of the input `rows` in arguments: as Parquet, and as JSON lines.
 pub(crate) const ROWS: [&str; 2] = ["{rows}", "{rows_jsonl}"];
@@ -35,13 +33,13 @@ pub(super) fn write(
             continue;
         }
         let path = folder.join(format!("{stem}.{ending}"));
-        let target = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(on_path(&path))?);
+        let target = BufWriter::with_capacity(1 << 20, fs_err::File::create(&path)?);
         let mut target = if is_parquet {
             encode::parquet(rows, Compression::Auto, target, context)?
         } else {
             encode::text(rows, Format::Jsonl, Compression::None, target, context)?
         };
-        target.flush().map_err(on_path(&path))?;
+        target.flush()?;
         files.push((name, path));
     }
     Ok(files)

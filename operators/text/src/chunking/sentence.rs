@@ -42,7 +42,6 @@ impl Sentences {
             }
             pieces.push(Piece { start: sentences[first].start, end: sentences[next].end, tokens });
             next += 1;
-            // Never before the start of this chunk: it would be repeated as a whole.
             first = next.saturating_sub(self.overlap).max(first);
         }
         pieces

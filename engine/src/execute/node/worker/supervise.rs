@@ -255,7 +255,7 @@ impl<'a> Supervised<'a> {
         // Fails harmlessly if the process has already exited.
         drop(self.child.kill());
         drop(self.child.wait());
-        // The reader ends with the pipe, which closes when the process has ended.
+        // The reader ends when the worker, and all that it started, have closed the pipe.
         self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
     }
 

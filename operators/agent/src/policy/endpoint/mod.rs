@@ -123,12 +123,16 @@ impl Actor for Caller<'_> {
     fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
         async move {
             let endpoint = self.endpoint;
-            let seen = Seen::of(messages, endpoint.format.is_in_turns());
-            // An aside is a conversation of its own: neither its messages nor its tokens enter the one that grows.
-            let asked = if seen.is_aside {
-                Conversation::new(&endpoint.frame, self.sample).next(&seen.messages, offer)
-            } else {
-                self.conversation.next(&seen.messages, offer)
+            let (asked, is_aside) = {
+                let seen = Seen::of(messages, endpoint.format.is_in_turns());
+                // An aside is a conversation of its own: neither its messages nor its tokens enter the one that grows.
+                let asked = if seen.is_aside {
+                    Conversation::new(&endpoint.frame, self.sample).next(&seen.messages, offer)
+                } else {
+                    self.conversation.next(&seen.messages, offer)
+                };
+                // The messages are not held while the server is waited for: they may be a copy.
+                (asked, seen.is_aside)
             };
             let asking = Asking::new(endpoint, asked, self.context);
             let Answer { reply, tokens } = self.context.call(&asking).await?;
@@ -136,7 +140,7 @@ impl Actor for Caller<'_> {
                 return Ok(reply);
             };
             let mut aside = Reported::default();
-            let reported = if seen.is_aside { &mut aside } else { &mut self.reported };
+            let reported = if is_aside { &mut aside } else { &mut self.reported };
             match reported.new_in(prompt, turn, messages.len(), *record) {
                 Ok(turn) => Ok(Reply { tokens: Some(turn), ..reply }),
                 // The answer was paid for, although the row fails.

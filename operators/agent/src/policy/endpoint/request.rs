@@ -53,7 +53,6 @@ impl RequestFrame {
             Api::Chat if format.is_one_text() => Form::Continued,
             Api::Chat => Form::Chat,
         };
-        // First, so that the fields of the params win over those of `extra`.
         let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
         body.insert("model".to_owned(), json!(params.model));
         // The protocol reads the thoughts in the text (SGLang, searchmill; vLLM ignores it).

@@ -111,7 +111,7 @@ impl Heard {
         if redactor.is_empty() {
             return;
         }
-        // Compared below, so that the copy is made only where tokens are recorded.
+        // Compared below; without tokens nothing has to be withheld.
         let before = self.tokens.is_some().then(|| self.message.clone());
         redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
         self.stop_reason.iter_mut().for_each(|reason| clean(reason, redactor));

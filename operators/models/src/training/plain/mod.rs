@@ -174,7 +174,6 @@ fn head(network: &Network<'_>, hidden: &[f32], sums: &mut Sums) -> Result<(PassO
     })?;
     let mut gradient = vec![0.0; hidden.len()];
     for (target, row) in network.batch.targets.iter().zip(of_rows.chunks_exact(width)) {
-        // Several tokens may be predicted from one place: their gradients are added.
         training::add(&mut gradient[target.position as usize * width..][..width], row);
     }
     let gradient = norm_backward(hidden, network.norm.numbers()?, network.eps(), &gradient, &mut sums.norm);
