@@ -344,11 +344,11 @@ fn json(value: &Value) -> Json {
         ValueKind::Bool => Json::Bool(value.is_true()),
         ValueKind::Number => Json::parse(&value.to_string()).unwrap_or(Json::Null),
         ValueKind::Map => {
-            let mut fields = Vec::new();
-            for key in value.try_iter().into_iter().flatten() {
-                fields.push((key.to_string(), value.get_item(&key).map_or(Json::Null, |item| json(&item))));
-            }
-            Json::Object(fields)
+            let keys = value.try_iter().into_iter().flatten();
+            Json::Object(
+                keys.map(|key| (key.to_string(), value.get_item(&key).map_or(Json::Null, |item| json(&item))))
+                    .collect(),
+            )
         }
         ValueKind::Seq | ValueKind::Iterable => {
             Json::List(value.try_iter().into_iter().flatten().map(|item| json(&item)).collect())
