@@ -113,10 +113,14 @@ fn a_worker_that_dies_each_time_fails_its_node_and_nothing_else() {
 #[test]
 fn a_worker_that_hangs_or_takes_too_long_is_ended() {
     let mill = Mill::new();
-    mill.write("pipeline.yaml", &passing("echo $PPID > pid; kill -STOP $PPID; cat", "{isolate: true}"));
+    mill.write(
+        "pipeline.yaml",
+        &passing("echo $PPID > pid; echo gasp > /proc/$PPID/fd/2; kill -STOP $PPID; cat", "{isolate: true}"),
+    );
     let mut command = mill.command(&["run", "pipeline.yaml", "--json"]);
     let told = Told::new(command.env("SEARCHMILL_WORKER_SILENCE", "2").output().expect("the program")).exit(5);
     assert!(failure(&told).contains("hangs: nothing was heard of it for 2 s"), "{}", told.stdout);
+    assert!(failure(&told).contains("Its last lines:\n  gasp"), "also of one that had to be killed: {}", told.stdout);
     assert!(gone_soon(&mill.read("pid")));
 
     mill.write("pipeline.yaml", &passing("echo $$ > pid; exec sleep 300", "{isolate: true, timeout: 1s}"));

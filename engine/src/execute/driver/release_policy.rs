@@ -135,7 +135,7 @@ impl ReleasePolicy {
         let Some(node) = self.nodes.get_mut(index.index()) else { return };
         node.is_settled = false;
         if !was_live {
-            self.raise(index);
+            self.raise_all(self.nodes[index.index()].takes.clone());
         }
     }
 
@@ -217,15 +217,14 @@ impl ReleasePolicy {
         }
     }
 
-    fn raise(&mut self, index: NodeIndex) {
-        let mut pending = vec![index];
-        while let Some(index) = pending.pop() {
-            for maker in self.nodes[index.index()].takes.clone() {
-                let was_live = self.is_live(maker);
-                self.nodes[maker.index()].uses += 1;
-                if !was_live && self.is_live(maker) {
-                    pending.push(maker);
-                }
+    /// Adds a use of each of these makers, and those of the makers that become live for that reason: their folders are
+    /// gone, so they are made again.
+    fn raise_all(&mut self, mut makers: Vec<NodeIndex>) {
+        while let Some(maker) = makers.pop() {
+            let was_live = self.is_live(maker);
+            self.nodes[maker.index()].uses += 1;
+            if !was_live && self.is_live(maker) {
+                makers.extend(&self.nodes[maker.index()].takes);
             }
         }
     }
@@ -373,15 +372,65 @@ mod tests {
         assert_eq!(policy.settle(node(8), false, true), nodes(&[6]));
     }
 
+    /// Six rounds that are done; models 0 to 3 were released.
+    fn done() -> ReleasePolicy {
+        let mut policy = chain(6, 2);
+        for index in 0..12 {
+            for gone in policy.settle(node(index), false, index % 2 == 0) {
+                policy.released(gone);
+            }
+        }
+        assert!([0, 2, 4, 6].iter().all(|index| policy.nodes[*index].lacks));
+        policy
+    }
+
     #[test]
-    fn a_long_chain_is_lowered_without_recursion_and_each_edge_once() {
+    fn a_settled_node_that_runs_again_keeps_what_makes_its_released_model_again() {
+        let mut policy = done();
+        // What looks at model 2 was damaged: for it, models 2, 1 and 0 are made again.
+        for index in [5, 4, 2, 0] {
+            policy.reopen(node(index));
+        }
+        assert!(policy.settle(node(0), false, true).is_empty(), "model 1 is made from it");
+        assert!(policy.settle(node(2), false, true).is_empty(), "model 2 is made from it");
+        assert_eq!(policy.settle(node(4), false, true), nodes(&[0, 2]));
+        policy.released(node(0));
+        policy.released(node(2));
+        assert_eq!(policy.settle(node(5), false, false), nodes(&[4]));
+    }
+
+    #[test]
+    fn a_released_model_that_is_made_again_takes_no_use_of_another_node_away() {
+        let mut policy = done();
+        for index in [5, 3, 4, 2, 0] {
+            policy.reopen(node(index));
+        }
+        for index in [0, 2] {
+            assert!(policy.settle(node(index), false, true).is_empty());
+        }
+        assert_eq!(policy.settle(node(4), false, true), nodes(&[0]), "model 1 is still looked at");
+        policy.released(node(0));
+        assert_eq!(policy.settle(node(3), false, false), nodes(&[2]));
+        policy.released(node(2));
+        assert_eq!(policy.settle(node(5), false, false), nodes(&[4]));
+        policy.released(node(4));
+        assert!((0..12).all(|index| !policy.is_live(node(index)) && policy.nodes[index].uses == 0));
+    }
+
+    #[test]
+    fn a_long_chain_is_walked_without_recursion_and_each_edge_once() {
         let rounds = 100_000;
         let mut policy = chain(rounds, 1);
         for index in 0..2 * rounds - 1 {
             policy.settle(node(index), index % 2 == 0, false);
         }
         assert!(policy.is_live(node(0)), "the last look is still to come, and nothing is here");
-        policy.settle(node(2 * rounds - 1), false, false);
+        let last = node(2 * rounds - 1);
+        policy.settle(last, false, false);
+        assert!((0..2 * rounds).all(|index| !policy.is_live(node(index)) && policy.nodes[index].uses == 0));
+        policy.reopen(last);
+        assert!((0..rounds).all(|round| policy.is_live(node(2 * round)) && policy.nodes[2 * round].uses == 1));
+        policy.settle(last, false, false);
         assert!((0..2 * rounds).all(|index| !policy.is_live(node(index)) && policy.nodes[index].uses == 0));
     }
 }

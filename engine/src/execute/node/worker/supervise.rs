@@ -178,8 +178,10 @@ impl<'a> Supervised<'a> {
             if let Some(error) = self.overdue() {
                 // Only the worker can stop the processes it started.
                 self.order("cancel");
-                self.leave();
-                let tail = self.kill();
+                let mut tail = self.leave();
+                if tail.is_empty() {
+                    tail = self.kill();
+                }
                 let stopped = self.cancelling.is_some();
                 let error = if stopped { OperatorError::cancelled() } else { with_tail(error, &tail) };
                 return Err(Death { error, again: false });
@@ -239,18 +241,19 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// Waits briefly for the worker to exit, then kills it. Its task is settled.
-    fn leave(&mut self) {
+    /// Waits briefly for the worker to exit, then kills it and returns its last lines. Its task is settled.
+    fn leave(&mut self) -> VecDeque<String> {
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {
             if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+                return VecDeque::new();
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        self.kill();
+        self.kill()
     }
 
+    /// Kills the worker alone; what it started ends with its pipes. Returns its last lines, the first time.
     fn kill(&mut self) -> VecDeque<String> {
         // Fails harmlessly if the process has already exited.
         drop(self.child.kill());
