@@ -19,7 +19,7 @@ pub(super) const CONTRACT: u32 = 3;
 
 /// One node to run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Task {
+pub(crate) struct WorkerTask {
     pub(crate) contract: u32,
     pub(crate) store: PathBuf,
     pub(crate) key: NodeKey,

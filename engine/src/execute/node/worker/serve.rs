@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::contract::{CONTRACT, Message, Task};
+use super::contract::{CONTRACT, Message, WorkerTask};
 use crate::endpoint::{EndpointSession, Redactor};
 use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
@@ -48,7 +48,7 @@ pub(crate) fn work(
     pipes: WorkerPipes,
 ) -> Result<(), OperatorError> {
     let text = std::fs::read(task)?;
-    let task: Task = serde_json::from_slice(&text)
+    let task: WorkerTask = serde_json::from_slice(&text)
         .map_err(|error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display())))?;
     let redactor = Redactor::of_environment();
     let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
@@ -129,7 +129,7 @@ fn memory() -> u64 {
 }
 
 fn run(
-    task: &Task,
+    task: &WorkerTask,
     registry: &Registry,
     secrets: SecretLookup,
     stop: &Stop,
@@ -202,7 +202,7 @@ fn run(
     Ok(Ran { written, rows, computed })
 }
 
-fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorError> {
+fn entry(task: &WorkerTask, registry: &Registry) -> Result<OperatorEntry, OperatorError> {
     let help = "build the worker from the same source as `searchmill`";
     if task.contract != CONTRACT {
         let message = format!("the worker has protocol version {CONTRACT}, `searchmill` has {}", task.contract);
@@ -217,7 +217,7 @@ fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorErro
     Err(OperatorError::machine(message).with_help(help))
 }
 
-fn ports(task: &Task) -> Result<IndexMap<String, PortType>, OperatorError> {
+fn ports(task: &WorkerTask) -> Result<IndexMap<String, PortType>, OperatorError> {
     let mut ports = IndexMap::new();
     for (port, kind) in &task.outputs {
         let Some(port_type) = kind.port_type() else {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::contract::{CONTRACT, Message, Task};
+use super::contract::{CONTRACT, Message, WorkerTask};
 use crate::error::OperatorError;
 use crate::events::Event;
 use crate::execute::node::job::{NodeJob, Ran};
@@ -41,7 +41,7 @@ pub(in crate::execute) fn run_in_worker(
     let workers = &job.run.options.asked.workers;
     let gpus = workers.gpus(&job.node().spec.resources);
     let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)?;
-    let task = task(job, params, parts, gpus)?;
+    let task = worker_task(job, params, parts, gpus)?;
     let path = job.run.store.keep_task(&task)?;
     let mut starts = 0;
     let outcome = loop {
@@ -60,11 +60,11 @@ pub(in crate::execute) fn run_in_worker(
     outcome
 }
 
-fn task(job: &NodeJob, params: &Value, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
+fn worker_task(job: &NodeJob, params: &Value, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
     let node = job.node();
     let (row_base, block_base) = job.bases();
     let inputs = job.kernel_inputs().map(|(input, record)| (input.port.clone(), record.id));
-    let task = Task {
+    let task = WorkerTask {
         contract: CONTRACT,
         store: job.run.store.root().to_owned(),
         key: job.key,
