@@ -504,7 +504,7 @@ fn causes(node: &NodeChange) -> Vec<String> {
     lines.extend(node.outcome.iter().map(change));
     lines.extend(node.reasons.iter().map(ToString::to_string));
     let unexplained = node.reasons.is_empty() && !node.outputs.is_empty();
-    // A key covers all that a result depends on: other content under it is what users must know.
+    // A key covers all that a result depends on, so different content under one key is worth a line.
     if unexplained {
         lines.push(format!("different content under the same key: {}", node.outputs.join(", ")));
     }

@@ -8,7 +8,7 @@ use super::safe::safe;
 pub(super) fn out(text: &str) {
     // Locked for the whole text: lines of other threads do not come in between.
     let mut stream = anstream::stdout().lock();
-    // Escaped here, where all output passes: no caller has to think of it.
+    // Escaped here: no caller has to think of control sequences in data.
     if writeln!(stream, "{}", safe(text)).is_err() {
         tracing::debug!("stdout is closed");
     }

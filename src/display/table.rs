@@ -121,7 +121,7 @@ pub(crate) fn bytes(count: u64) -> String {
 /// Formats a number of seconds.
 pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
-        // From here on, the milliseconds would be rounded to `100 ms`.
+        // From 0.0995 s on, milliseconds would be rounded to `100 ms`: seconds are shown.
         s if s < 0.0995 => format!("{:.0} ms", s * 1000.0),
         s if s < 60.0 => format!("{s:.1} s"),
         s if s < 3600.0 => format!("{}:{:02} min", s as u64 / 60, s as u64 % 60),

@@ -70,7 +70,7 @@ impl Served {
         }
         match child::recorded(schedules, &self.name, id) {
             Some(ending) => Found::Ended(ending),
-            // An empty log and no process: the earlier daemon was killed between saving the run and starting it.
+            // No process was saved and the log is empty: the run did no work, and can be started again.
             None if process.is_none() && !child::had_begun(schedules, &self.name, id) => Found::NeverBegan,
             None => Found::Lost,
         }

@@ -131,7 +131,7 @@ fn opened(path: &str, directory: &Path) -> Result<(Found, Option<Fields>), Failu
         for delimiter in DELIMITERS {
             let splitting = Splitting { delimiter: Some(delimiter), ..splitting };
             let Some(fields) = fields_of(&file, splitting) else { continue };
-            // The right separator cuts the header into most fields; on a tie the comma, tried first, stays.
+            // The right separator gives the most fields; on a tie the comma, tried first, stays.
             if best.as_ref().is_none_or(|(known, _)| fields.len() > known.len()) {
                 best = Some((fields, splitting));
             }

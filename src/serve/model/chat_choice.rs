@@ -158,7 +158,7 @@ impl Choice for Speech {
 
     fn more(&mut self, text: &str) -> Vec<Value> {
         self.text.push_str(text);
-        // A tag may arrive in pieces: what may be its beginning is not sent before it is clear.
+        // A tag may arrive in pieces: what may be its beginning is held back until it is clear.
         let shown = self.shown(&self.text[..self.settled()]);
         self.parts(shown)
     }

@@ -98,7 +98,7 @@ pub(crate) async fn tools(request: Request, next: Next) -> Response {
 async fn tool(view: &View, id: &str, arguments: String) -> Result<Response, Problem> {
     let world = view.world()?;
     let play = world.find(id)?;
-    // Locked until the end: calls of one agent at the same time count one after the other.
+    // Locked until the call is answered: parallel calls of an agent cannot exceed `max_searches` together.
     let mut play = play.lock().await;
     let (environment, served) = (&world.environment, play.served());
     let mut message = Message::text(Role::Assistant, "");
