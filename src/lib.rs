@@ -46,12 +46,14 @@ pub extern "C" fn check_machine() {
 
 /// Runs the command line and returns its exit code.
 pub fn cli() -> ExitCode {
+    // Once more here: only Linux calls it before the constructors (see `main.rs`).
     check_machine();
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         Err(error) => return display::usage(&error),
     };
     display::start_logging(args.verbose);
+    // Before the first thread: the hook must be there when starting one fails.
     limits::report_lack_of_threads();
     limits::survive_file_size_limit();
     let terminal = display::Terminal::new(args.quiet, args.json, args.color);

@@ -31,6 +31,7 @@ pub(crate) fn report_lack_of_threads() {
 
 /// Whether the message of a panic is about a thread that could not be started.
 fn is_lack_of_threads(message: &str) -> bool {
+    // Texts of EAGAIN and ENOMEM, the errors of starting a thread: a panic carries no error code.
     let lacks = ["Resource temporarily unavailable", "Cannot allocate memory"].iter().any(|why| message.contains(why));
     message.contains("thread") && lacks
 }

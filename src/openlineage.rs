@@ -36,6 +36,7 @@ impl Target {
         else {
             return Self::File(directory.join(written));
         };
+        // An address with a path is complete; only a bare host gets the path of the API.
         if after.trim_end_matches('/').contains('/') {
             return Self::Http(written.to_owned());
         }
@@ -93,6 +94,7 @@ pub(crate) fn begin(
     let emitter = run.emitter(variable("OPENLINEAGE_NAMESPACE").unwrap_or_else(|| "searchmill".to_owned()));
     let count = Arc::<Mutex<Count>>::default();
     let (sink, sending, target) = match Target::read(written, directory) {
+        // Appended: the events of several runs may share the file.
         Target::File(path) => match File::options().create(true).append(true).open(&path) {
             Ok(file) => (Sink::File(file), None, path.display().to_string()),
             Err(error) => {
@@ -123,6 +125,7 @@ impl Delivery {
     pub(crate) async fn finish(self) -> Option<String> {
         let mut late = false;
         if let Some(sending) = self.sending {
+            // `None` marks the end: the reporter still holds the sender, so the channel does not close by itself.
             if let Sink::Http(sender) = &lock(&self.teller.state).1 {
                 // A closed receiver has already reported its reason.
                 drop(sender.send(None));
@@ -144,6 +147,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn ending(summary: &RunSummary) -> Ending {
     match summary {
+        // ABORT is a run that was stopped, also by its budget; a failed node outweighs the budget.
         _ if summary.interrupted || (summary.budget.is_some() && summary.failed == 0) => Ending::Abort,
         _ if summary.failed > 0 => Ending::Fail,
         _ => Ending::Complete,
@@ -192,6 +196,7 @@ impl Reporter for Teller {
         if matches!(event, Event::NodeProgress { .. } | Event::NodeLog { .. }) {
             return;
         }
+        // One lock for both: events leave in the order in which the emitter made them.
         let (emitter, sink) = &mut *lock(&self.state);
         for told in tell(emitter, event) {
             lock(&self.count).sent += 1;
@@ -260,6 +265,7 @@ async fn send(
                 let status = answer.status();
                 let moved = ", and redirects are not followed: give the final URL";
                 let more = if status.is_redirection() { moved } else { "" };
+                // Another 4xx status would be the same at the next attempt.
                 (format!("it answered {status}{more}"), status.is_server_error() || status.as_u16() == 429)
             }
             Err(error) => (root_cause(&error), true),

@@ -23,6 +23,7 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
     let audit = session.lineage().audit(&args.what, &options, move |node: &str| {
         notes.note(&format!("checking {node}"));
     })?;
+    // Its error is returned at the end: the report is written and printed in any case.
     let signature = match (&args.signature, &args.public_key) {
         (Some(file), Some(key)) => super::attest::verify(terminal, session, file, key),
         _ => Ok(OK),

@@ -106,6 +106,7 @@ fn chosen(session: &Session, asked: &[String]) -> Result<Vec<String>, Failure> {
 #[cfg(unix)]
 fn readable(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
+    // `data` has the mode of any new folder (umask); a temporary folder has 0700.
     let made = folder.join("data").metadata()?.permissions().mode();
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(made))
 }

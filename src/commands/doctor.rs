@@ -71,6 +71,7 @@ fn vector_units() -> String {
 
 fn memory() -> Finding {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    // `MemAvailable`, not `MemFree`: the page cache makes room for programs.
     if let (Some(total), Some(free)) = (kibibytes(&text, "MemTotal:"), kibibytes(&text, "MemAvailable:")) {
         let detail = format!("{}, {} available", bytes(total << 10), bytes(free << 10));
         return Finding::new("memory", "ok", detail);

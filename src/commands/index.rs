@@ -14,6 +14,7 @@ pub(super) fn index_tree(session: &Session, what: &str) -> Result<TreeInput, Fai
     if session.directory().join(what).is_dir() {
         return session.folder(Path::new(what), TreeKind::Index);
     }
+    // A name of the store is one word: a path with several parts can only be a folder.
     if Path::new(what).components().count() > 1 {
         return Err(Failure::usage(format!("there is no folder {what}")));
     }

@@ -23,6 +23,7 @@ const TEACHER: &str = "evidence";
 pub(super) fn init(terminal: &Terminal, session: &Session, args: &InitArgs) -> Result<u8, Failure> {
     let directory = session.directory();
     let file = directory.join(&args.output);
+    // Before the questions: otherwise the answers would be lost.
     if file.exists() {
         let failure = Failure::usage(format!("{} is there already", args.output.display()));
         return Err(failure.with_help("name another file: `--output FILE`"));
@@ -89,6 +90,7 @@ fn plan(terminal: &Terminal, args: &InitArgs, directory: &Path) -> Result<Plan, 
             .map_err(|failure| {
                 failure.with_help("add `--model NAME`; questions with evidence can do without: `--model evidence`")
             })?;
+    // A file that was not looked at, such as a URL, may have evidence.
     if model == TEACHER && questions.is_known && !questions.has_evidence {
         let failure =
             Failure::usage(format!("the questions of {} have no `evidence`, which the teacher needs", questions.path));
@@ -127,6 +129,7 @@ fn ask(terminal: &Terminal, question: &str, default: Option<&str>) -> Result<Str
         let shown = default.map_or_else(String::new, |default| format!(" [{default}]"));
         terminal.prompt(&format!("{question}{shown}: "));
         let mut line = String::new();
+        // The input has ended: another question would never be answered.
         if std::io::stdin().read_line(&mut line)? == 0 {
             return Err(Failure::usage("the answers ended").with_help("see `searchmill init --help`"));
         }

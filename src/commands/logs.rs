@@ -35,6 +35,7 @@ fn plain(event: &Value) -> String {
     for (key, value) in event.as_object().into_iter().flatten() {
         match (key.as_str(), value) {
             ("event" | "time" | "node", _) | (_, Value::Null) => {}
+            // Most counts are zero and say nothing; an output without rows is worth a word.
             (key, Value::Number(value)) if key != "rows" && value.as_u64() == Some(0) => {}
             ("summary", Value::String(value)) => text.push_str(&format!("\n{}", value.trim_end())),
             ("line" | "message", Value::String(value)) => text.push_str(&format!(" {value}")),

@@ -44,6 +44,7 @@ use crate::args::{Args, Command};
 use crate::display::Terminal;
 
 pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
+    // First: all relative paths, that of the store too, start at `--directory`.
     if let Some(directory) = &args.directory {
         std::env::set_current_dir(directory).map_err(|error| {
             Failure::usage(format!("cannot use the working directory {}: {error}", directory.display()))

@@ -27,6 +27,7 @@ pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: Quickstar
     }
     let of_file = PipelineArgs { file: FILE.into(), set: args.set, params: Vec::new() };
     let code = run(terminal, session, RunArgs { pipeline: of_file, ..RunArgs::default() })?;
+    // A changed pipeline may have no node `progress`.
     if code != OK || terminal.is_json() || pipeline == Placed::Changed {
         return Ok(code);
     }

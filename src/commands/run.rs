@@ -35,6 +35,7 @@ pub(super) fn run(terminal: &Terminal, session: &Session, args: RunArgs) -> Resu
     let stop = Stop::default();
     let shown: Arc<dyn Reporter> = reporter.clone();
     let (outcome, undelivered) = runtime.block_on(async {
+        // Before the run begins: without a handler, Ctrl-C would end the process at any place.
         tokio::spawn(listen(stop.clone(), Arc::clone(&shown)));
         let (told, delivery) = openlineage::begin(args.openlineage.as_deref(), &prepared, session.directory(), shown)?;
         let outcome = prepared.run(told, stop).await;
@@ -96,8 +97,10 @@ async fn listen(stop: Stop, reporter: Arc<dyn Reporter>) {
         stop.drain();
     }
     if wait().await {
+        // Half a second to record the end of the run; whatever still computes then is left.
         stop.cancel();
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        // 128 + 2, as shells report SIGINT.
         crate::display::leave_now(130);
     }
 }

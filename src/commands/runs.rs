@@ -13,6 +13,7 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
         let PastRun { record: Some(record), imported, running, .. } = session.runs().get(id)? else {
+            // A damaged record must not hide the other runs.
             terminal.warn(&format!("the record of run {id} is damaged: `searchmill audit {id}` shows where"));
             continue;
         };

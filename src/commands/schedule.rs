@@ -70,6 +70,7 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
             files.push(file);
         }
     }
+    // A folder has no order: the daemon serves its schedules in the same one each time.
     files.sort();
     if files.is_empty() {
         return Err(Failure::usage(format!("no pipeline in {} has a `schedule:`", folder.display())));
@@ -200,6 +201,7 @@ fn switch(terminal: &Terminal, session: &Session, names: &[String], paused: bool
     let schedules = session.store().schedules()?;
     for known in known(session, &schedules, names)? {
         let was = schedules.switch(&known.name);
+        // A second `resume` would move the date from which missed ticks count.
         if was.paused != paused {
             schedules.set_switch(&known.name, &Switch { paused, since: Some(now()) })?;
         }
@@ -212,6 +214,7 @@ fn trigger(terminal: &Terminal, session: &Session, names: &[String]) -> Result<u
     let schedules = session.store().schedules()?;
     let known = known(session, &schedules, names)?;
     for known in &known {
+        // All are checked first: if one has no daemon, no run is requested at all.
         if !schedules.is_served(&known.name) {
             let file = known.state.as_ref().map(|state| state.file.clone());
             let file = file.or_else(|| known.scheduled.as_ref().map(|scheduled| scheduled.file.display().to_string()));

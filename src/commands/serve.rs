@@ -23,6 +23,7 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeArgs) ->
 }
 
 fn model(terminal: &Terminal, session: &Session, args: &ServeModelArgs) -> Result<u8, Failure> {
+    // First: an address in use is reported before a model is loaded.
     let (listener, door) = entrance(&args.entrance)?;
     let folder = folder(session, &args.model)?;
     let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;

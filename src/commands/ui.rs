@@ -50,6 +50,7 @@ fn token(path: &Path) -> Result<String, Failure> {
     let text =
         read.map_err(|error| Failure::usage(format!("cannot read the token file {}: {error}", path.display())))?;
     let token = text.trim();
+    // It is sent in a header, and stands in the address that is opened.
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         let message = format!("the token file {} must have one line of letters, digits and signs", path.display());
         return Err(Failure::usage(message).with_help("`openssl rand -hex 32 > FILE` writes a good one"));

@@ -21,6 +21,7 @@ pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateAr
                 }
             }
             Err(failure) => {
+                // The next files are still checked: all errors are shown together.
                 terminal.failure(&failure);
                 code = USAGE;
             }

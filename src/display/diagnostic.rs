@@ -29,6 +29,7 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> Stri
     for excerpt in &excerpts {
         excerpt.mend_columns(&mut text);
     }
+    // An excerpt may show an address with a password.
     without_user_info(&text) + "\n"
 }
 
@@ -101,6 +102,7 @@ impl Excerpt {
             let span = sources.line_span(self.file, line).unwrap_or_default();
             let mut text = sources.text(span).trim_end_matches('\r').to_owned();
             let mut marks: Vec<_> = self.marks.iter_mut().filter(|mark| mark.line == line).collect();
+            // Before the line is cropped: the mark still counts in the whole line.
             if masked {
                 // The first label is the secret; the others explain.
                 for mark in marks.iter().filter(|mark| mark.primary) {

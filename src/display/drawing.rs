@@ -41,9 +41,11 @@ impl Drawing {
 }
 
 fn mermaid_label(text: &str) -> String {
+    // A label stands in quotation marks, and Mermaid reads HTML in it.
     text.replace('"', "'").replace('<', "&lt;")
 }
 
 fn dot_label(text: &str) -> String {
+    // A backslash begins an escape in labels of Graphviz (`\l`, `\N`).
     text.replace('\\', "\\\\").replace('"', "'")
 }

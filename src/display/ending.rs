@@ -169,6 +169,7 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     if summary.released > 0 {
         parts.push(format!("{} of middle rounds released", super::table::bytes(summary.released)));
     }
+    // The first that holds: an interruption outweighs failures, and these outweigh the budget.
     let word = match summary {
         _ if summary.interrupted => format!("{WARN}interrupted{WARN:#}"),
         _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),

@@ -90,6 +90,7 @@ pub(crate) fn tree(graph: &Graph) -> String {
     let mut text = String::new();
     let mut shown = BTreeSet::new();
     for root in graph.steps.iter().rev() {
+        // What was asked for begins a tree, also if another result reads it.
         let is_root = !used.contains(&root.key) || root.outputs.iter().any(|output| output.asked);
         if is_root && !shown.contains(&root.key) {
             branch(root, &steps, &mut shown, &mut text);
@@ -126,6 +127,7 @@ fn branch<'a>(
             }
         ));
     }
+    // Not recursive: the chain of a loop may have hundreds of steps.
     let mut pending = vec![Pending::Step(root, String::new())];
     while let Some(next) = pending.pop() {
         let (step, indent) = match next {
@@ -275,6 +277,7 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
         }
         for (number, parent) in row.parents.iter().enumerate().rev() {
             let last = number + 1 == row.parents.len();
+            // No row has this place: a parent that was not found is printed from its link.
             pending.push((parent.row.unwrap_or(usize::MAX), below.clone(), Some(parent), last));
         }
     }
@@ -501,6 +504,7 @@ fn causes(node: &NodeChange) -> Vec<String> {
     lines.extend(node.outcome.iter().map(change));
     lines.extend(node.reasons.iter().map(ToString::to_string));
     let unexplained = node.reasons.is_empty() && !node.outputs.is_empty();
+    // A key covers all that a result depends on, so different content under one key is worth a line.
     if unexplained {
         lines.push(format!("different content under the same key: {}", node.outputs.join(", ")));
     }

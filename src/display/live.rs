@@ -200,6 +200,7 @@ impl Live {
     fn new(plan: &Plan, all: bool, json: bool, quiet: bool) -> Self {
         let live = !json && !quiet && std::io::stderr().is_terminal();
         let bars = live.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
+        // At most 40: one long id of a matrix must not move the text of all lines out of sight.
         let name_width = plan.nodes.iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
         let currency = plan.currency().unwrap_or_default();
         let writers = plan.nodes.iter().filter(|node| !node.operator.declaration.destinations().is_empty());
@@ -216,6 +217,7 @@ impl Live {
 
     /// Prints the end of a run: summaries, written files, and totals.
     pub(crate) fn finish(&self, summary: &RunSummary, store: &Path) {
+        // The events were JSON lines, the summary among them.
         if self.json {
             return;
         }
@@ -239,6 +241,7 @@ impl Live {
 
     fn print(&self, line: &str) {
         match &self.bars {
+            // The bars are taken off the screen meanwhile: the line would be written into them.
             Some(bars) => bars.suspend(|| err(line)),
             None => err(line),
         }
@@ -453,6 +456,7 @@ impl Reporter for Live {
         let mut texts: Vec<String> = before.collect();
         let text = self.text(&mut state, event);
         texts.extend(text.filter(|_| !told.folds));
+        // Before printing: events without a line, such as progress, do not wait for a slow terminal.
         drop(state);
         if texts.is_empty() {
             return;

@@ -97,6 +97,7 @@ impl Matrices {
                 (node, End { state, ..End::default() })
             }
             Event::HeldBack { node, .. } => {
+                // The node has ended before: only the word for its end changes.
                 if let Some(end) = self.ends.get_mut(node) {
                     end.state = "held back";
                 }
@@ -162,6 +163,7 @@ impl Loop {
 
 impl Family {
     fn holds(&self, node: &str) -> bool {
+        // With the `@`: `read` is not the family of `read_all@…`.
         node.strip_prefix(&self.name).is_some_and(|rest| rest.starts_with('@'))
     }
 

@@ -6,7 +6,9 @@ use super::safe::safe;
 
 /// Prints to stdout. A closed pipe ends the output, not the program.
 pub(super) fn out(text: &str) {
+    // Locked for the whole text: lines of other threads do not come in between.
     let mut stream = anstream::stdout().lock();
+    // Escaped here: no caller has to think of control sequences in data.
     if writeln!(stream, "{}", safe(text)).is_err() {
         tracing::debug!("stdout is closed");
     }

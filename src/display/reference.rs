@@ -85,6 +85,7 @@ fn repeatability(bound: &[BoundOperator]) -> String {
 /// Binds the operator with default params and with those of its examples, if valid.
 fn bound_examples(entry: &OperatorEntry) -> Vec<BoundOperator> {
     let mut bound = Vec::new();
+    // Fails if a param has no default: the examples then show the ports.
     bound.extend((entry.bind)(json!({})));
     for example in entry.examples {
         if let Some(params) = params_of(example.yaml) {
@@ -219,6 +220,7 @@ impl Page {
 
     /// Lists the params of an object schema, including those of its alternatives and of the items of a list.
     fn params(&mut self, root: &Value, schema: &Value, depth: usize) {
+        // A schema may refer to itself: without a limit, this would not end.
         if depth > 5 {
             return;
         }
@@ -273,6 +275,7 @@ fn by_params(always: bool) -> &'static str {
 }
 
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    // Behind the `#` stands a JSON pointer: `#/$defs/…`.
     let reference = schema["$ref"].as_str().and_then(|reference| root.pointer(reference.trim_start_matches('#')));
     reference.unwrap_or(schema)
 }
@@ -293,6 +296,7 @@ fn kind(root: &Value, schema: &Value) -> String {
                     names.push(kind(root, branch));
                 }
             }
+            // An optional param is `T or null` in the schema; users read `T`.
             names.retain(|name| name != "null");
             names.dedup();
             if names.is_empty() { "any value".to_owned() } else { names.join(" or ") }

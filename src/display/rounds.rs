@@ -130,6 +130,7 @@ impl Rounds {
             return false;
         }
         let last = self.told.entry((id.clone(), ended)).or_insert(now);
+        // Equal if it was inserted just now; two events of the same instant are both told.
         let is_first = *last == now;
         let is_due = now.saturating_duration_since(*last) >= TOLD_EVERY;
         if is_due {

@@ -78,6 +78,7 @@ impl TextTable {
         for row in rows {
             self.widths.resize(self.widths.len().max(row.len()), 0);
             for (cell, width) in row.iter().zip(&mut self.widths) {
+                // Characters, not columns: East Asian ones are two columns wide, and their lines do not align.
                 *width = (*width).max(cell.chars().count());
             }
         }
@@ -120,6 +121,7 @@ pub(crate) fn bytes(count: u64) -> String {
 /// Formats a number of seconds.
 pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
+        // From 0.0995 s on, milliseconds would be rounded to `100 ms`: seconds are shown.
         s if s < 0.0995 => format!("{:.0} ms", s * 1000.0),
         s if s < 60.0 => format!("{s:.1} s"),
         s if s < 3600.0 => format!("{}:{:02} min", s as u64 / 60, s as u64 % 60),

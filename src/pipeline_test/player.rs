@@ -51,6 +51,7 @@ struct Played {
 impl Player {
     /// Starts a server with this script.
     pub(crate) fn start(script: Vec<Scripted>) -> Result<Self, Failure> {
+        // A runtime of its own: it answers while the calling thread waits for the pipeline.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -109,6 +110,7 @@ fn unused(script: &[Scripted], given: &BTreeSet<(usize, usize)>) -> Vec<String> 
 impl Stage {
     /// Returns the message that answers a request.
     fn answer(&self, body: &Value) -> Option<Value> {
+        // The turn comes from the request: conversations at the same time do not advance each other.
         let (text, turn) = (asked(body), turns(body));
         // Held until the answer is taken: an answer without `when` is given once.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,6 +154,7 @@ async fn respond(State(stage): State<Arc<Stage>>, uri: Uri, body: Bytes) -> Resp
     stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.push(refused);
     let message = format!("the script of the test has no answer to this request: {text}");
     let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
+    // No status that a client retries: the test ends without waiting.
     (StatusCode::BAD_REQUEST, axum::Json(error)).into_response()
 }
 

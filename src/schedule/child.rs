@@ -44,8 +44,10 @@ impl Launch {
         log: File,
         path: &Path,
     ) -> std::io::Result<tokio::process::Child> {
+        // stderr in the same file: a message of a library or a panic explains a run that wrote no event.
         let errors = log.try_clone()?;
         let mut command = tokio::process::Command::new(&self.program);
+        // JSON lines without colors: `read_log` parses them, and takes any other line for an error message.
         command.arg("run").arg(file).args(["--json", "--quiet", "--color", "never", "--store"]).arg(&self.store);
         if let Some(cache) = &self.cache {
             command.arg("--store-cache").arg(cache);
@@ -57,6 +59,7 @@ impl Launch {
             command.arg("--params").arg(params);
         }
         command.env(TICK, tick.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)).env(LOG, path);
+        // A process group of its own: Ctrl-C at the daemon does not reach it; a signal to the run reaches its children.
         command.current_dir(&self.directory).process_group(0);
         command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn()
     }
@@ -74,6 +77,7 @@ pub(super) fn ended(schedules: &Schedules, name: &str, ticket: u64, status: std:
         }
         Err(error) => ending.message = Some(format!("cannot wait for the process: {error}")),
     }
+    // A successful run may have written to stderr too: that is no failure.
     if ending.exit == Some(0) {
         ending.message = None;
     }
@@ -112,6 +116,7 @@ pub(super) fn goes_on(schedules: &Schedules, name: &str, ticket: u64, process: O
 /// Waits for a run of an earlier daemon.
 pub(super) async fn outlive(schedules: &Schedules, name: &str, ticket: u64, process: Option<&Process>) -> Ending {
     while goes_on(schedules, name, ticket, process) {
+        // Not a child of this daemon, so no exit status can be waited for: poll.
         tokio::time::sleep(LOOK).await;
     }
     if let Some(ending) = recorded(schedules, name, ticket) {
@@ -125,6 +130,7 @@ pub(super) async fn outlive(schedules: &Schedules, name: &str, ticket: u64, proc
 fn read_log(path: &Path) -> Ending {
     let mut ending = Ending::default();
     let Ok(file) = File::open(path) else { return ending };
+    // Bytes, not `lines()`: a line that is not UTF-8 must not hide the events after it.
     for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
         match serde_json::from_str::<Value>(&line) {

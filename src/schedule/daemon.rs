@@ -66,6 +66,7 @@ struct Daemon<'a> {
 
 /// Serves schedules until it is stopped.
 pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal: &Terminal) -> Result<(), Failure> {
+    // The loop itself runs on this thread; the workers wait for runs, deliver notes and answer the endpoint.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // First of all: an address in use is reported before a schedule is taken.
     let listener = endpoint::bind(settings.listen)?;
@@ -73,6 +74,7 @@ pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal:
     let (ends, ended) = unbounded_channel();
     let schedules = settings.schedules;
     let launch = Launch {
+        // The path of this binary, whatever PATH says: after an upgrade at that path, the next run uses the new one.
         program: std::env::current_exe()?,
         directory: settings.directory,
         store: schedules.store_address(),
@@ -80,9 +82,11 @@ pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal:
         set: settings.set,
         params: settings.params,
     };
+    // All leases before the first round: if another daemon serves one of the schedules, this one starts nothing.
     let mut served = Vec::with_capacity(scheduled.len());
     for scheduled in scheduled {
         let lease = lease(&schedules, &scheduled.name)?;
+        // The state is read under the lease: no other daemon changes it from here on.
         served.push(Served::new(scheduled, lease, &schedules));
     }
     let whereabouts = Whereabouts { pid: std::process::id(), address: address.to_string(), since: now() };
@@ -171,12 +175,14 @@ impl Daemon<'_> {
 
     /// Time until the next round.
     fn pause(&self) -> Duration {
+        // While the daemon stops, no tick starts a run.
         if self.signals > 0 {
             return LOOK;
         }
         let next = self.served.iter().filter_map(Served::next_wake).min();
         // A tick that is over is due now.
         let until = next.map_or(LOOK, |next| (next - now()).to_std().unwrap_or_default());
+        // At least BREATH: a wake time in the past would make the loop spin.
         until.clamp(BREATH, LOOK)
     }
 
@@ -193,6 +199,7 @@ impl Daemon<'_> {
     }
 
     fn answer_questions(&mut self, place: usize) {
+        // The requests stay in the store, for the next daemon.
         if self.signals > 0 {
             return;
         }
@@ -216,6 +223,7 @@ impl Daemon<'_> {
                 served.schedule = new.schedule;
                 return;
             }
+            // Lease, state and logs belong to the name: a running daemon cannot take over another one.
             Ok(new) => format!("is now named `{}`: restart the daemon", new.name),
             Err(_) => "is invalid: the previous schedule stays in effect; see `searchmill validate`".to_owned(),
         };
@@ -232,6 +240,7 @@ impl Daemon<'_> {
             // Before the actions: a daemon that is killed in between must not start a run twice.
             self.save(place);
             while let Some(action) = self.served[place].next_action() {
+                // What an action causes (`Began`, `Ended`) is stepped and saved like an event from outside.
                 events.extend(self.act(place, action));
             }
         }
@@ -307,6 +316,7 @@ impl Daemon<'_> {
 
     fn start(&mut self, place: usize, ticket: &Ticket) -> Event {
         let (name, id) = (self.served[place].name.clone(), ticket.id);
+        // The log first: its lock shows later daemons that the run is alive, from the first moment of the process.
         let started = match self.schedules.open_run_log(&name, id) {
             Ok(log) => {
                 let path = self.schedules.run_log(&name, id);
@@ -320,6 +330,7 @@ impl Daemon<'_> {
             // As a run that failed: the next tick tries again.
             Err(message) => return Event::Ended(id, Ending { message: Some(message), ..Ending::default() }),
         };
+        // Before the task below waits for the child: until it is reaped, no other process gets its number.
         let process = process::identify(child.id().unwrap_or_default());
         let (schedules, ends) = (self.schedules.clone(), self.ends.clone());
         tokio::spawn(async move {
@@ -355,6 +366,7 @@ impl Daemon<'_> {
     }
 
     fn beat(&self) {
+        // Copied in every round: the endpoint answers from the copy and never touches the state of the loop.
         let schedules: Vec<Value> = self.served.iter().map(Served::status).collect();
         let status = json!({
             "daemon": self.whereabouts,

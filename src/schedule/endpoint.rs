@@ -46,6 +46,7 @@ impl Health {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let silence = said.at.elapsed();
         match &said.trouble {
+            // A loop that hangs cannot report it: the endpoint notices by the time of the last round.
             None if silence > SILENCE => Some(format!("the daemon's loop has not run for {} s", silence.as_secs())),
             trouble => trouble.clone(),
         }
@@ -62,6 +63,7 @@ impl Health {
 
 /// Binds the address before anything runs, to detect that it is in use.
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    // The endpoint has no token, and its answers name pipelines, files and errors.
     if !address.ip().is_loopback() {
         let failure = Failure::usage(format!("`--listen {address}` is not a loopback address"));
         return Err(failure.with_help("listen on 127.0.0.1, and use a proxy for access from other machines"));

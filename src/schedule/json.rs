@@ -16,6 +16,7 @@ pub(crate) fn schedule_json(schedules: &Schedules, name: &str) -> Option<Value> 
         "cron": state.cron,
         "timezone": state.timezone,
         "served": served,
+        // A killed daemon leaves its entry in the state: it counts only while the lease is held.
         "daemon": state.daemon.as_ref().filter(|_| served),
         "paused": schedules.switch(name).paused,
         "next": next,

@@ -21,6 +21,7 @@ pub(super) async fn send(receivers: &[Notify], note: &Value, directory: &Path) -
     let sending = Sending { note, directory, client: http_client().map_err(|error| error.message) };
     let mut problems = Vec::new();
     for receiver in receivers {
+        // A receiver that fails does not keep the note from the others.
         if let Err(problem) = sending.patiently(&receiver.to).await {
             problems.push(format!("cannot notify {}: {problem}", shown(&receiver.to)));
         }
@@ -38,6 +39,7 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     async fn patiently(&self, to: &NoteReceiver) -> Result<(), String> {
+        // A dead receiver takes at most 36 s: three times 10 s, and pauses of 1 s and 5 s.
         let mut pause = PAUSE;
         let mut attempt = 1;
         loop {
@@ -56,6 +58,7 @@ impl Sending<'_> {
 
     async fn once(&self, to: &NoteReceiver) -> Result<(), String> {
         match to {
+            // Resolved only here: state and notes hold the reference, never the secret.
             NoteReceiver::Webhook(url) => self.post(&resolved(url)?).await,
             NoteReceiver::Program(words) => {
                 let words = words.iter().map(|word| resolved(word)).collect::<Result<Vec<_>, _>>()?;
@@ -97,6 +100,7 @@ async fn run(words: &[String], note: &Value, directory: &Path) -> Result<(), Str
     if let Some(mut input) = child.stdin.take() {
         let text = format!("{note}\n");
         if let Err(error) = input.write_all(text.as_bytes()).await {
+            // Its exit status decides: a program may succeed without reading the note.
             tracing::debug!("the program of a note does not read it: {error}");
         }
         // Closed here: a program that reads to the end would wait for ever.
@@ -109,6 +113,7 @@ async fn run(words: &[String], note: &Value, directory: &Path) -> Result<(), Str
 fn shown(to: &NoteReceiver) -> String {
     match to {
         NoteReceiver::Program(words) => format!("`{}`", words.first().map_or("", String::as_str)),
+        // The path of a webhook is often its only password (Slack, Discord).
         NoteReceiver::Webhook(url) => {
             // `https:`, nothing, and the host.
             let host = url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");

@@ -55,9 +55,11 @@ pub(super) fn signal(process: &Process, signal: Signal) -> Result<(), String> {
         Signal::Terminate => "TERM",
         Signal::Kill => "KILL",
     };
+    // A negative number is the process group. The shell has `kill`; the system call would need `unsafe`.
     let command = format!("kill -{name} -{}", process.pid);
     let told = Command::new("/bin/sh").args(["-c", &command]).stdin(Stdio::null()).output();
     match told {
+        // It may have ended after the check above: then there is nothing left to stop.
         Ok(output) if output.status.success() || !is_alive(process) => Ok(()),
         Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         Err(error) => Err(format!("cannot start /bin/sh: {error}")),
@@ -70,10 +72,13 @@ fn began(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in brackets, may contain spaces and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // A zombie keeps its number until its parent reaps it, but runs nothing any more.
     if matches!(fields.next()?, "Z" | "X") {
         return None;
     }
+    // Field 22 of proc(5), `starttime`: the state, read above, is field 3.
     let ticks = fields.nth(18)?;
+    // Ticks count from boot: after a restart, another process can have the same number and the same ticks.
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     Some(format!("{} {ticks}", boot.trim()))
 }

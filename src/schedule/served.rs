@@ -48,6 +48,7 @@ impl Served {
             answered: BTreeSet::new(),
             pending: VecDeque::new(),
             _lease: lease,
+            // The first step saves it even if nothing changes: the file and the daemon in it are new.
             unsaved: true,
             name,
             file,
@@ -63,11 +64,13 @@ impl Served {
 
     fn find(&self, running: &Running, schedules: &Schedules) -> Found {
         let (id, process) = (running.ticket.id, running.process.as_ref());
+        // The lock before the record: a run whose record is complete may still hold its process and its log.
         if child::goes_on(schedules, &self.name, id, process) {
             return Found::Alive(process.cloned().or_else(|| child::unnoted(schedules, &self.name, id)));
         }
         match child::recorded(schedules, &self.name, id) {
             Some(ending) => Found::Ended(ending),
+            // No process was saved and the log is empty: the run did no work, and can be started again.
             None if process.is_none() && !child::had_begun(schedules, &self.name, id) => Found::NeverBegan,
             None => Found::Lost,
         }
@@ -75,6 +78,7 @@ impl Served {
 
     /// Performs a step; its actions wait until the state is saved.
     pub(super) fn step(&mut self, now: Time, draining: bool, event: Event) {
+        // Compared afterwards: most rounds change nothing, and then nothing is written to the store.
         let before = self.state.clone();
         let moment = Moment { now, paused: self.switch.paused, draining };
         self.pending.extend(step(&self.schedule, &mut self.state, moment, event));
@@ -106,7 +110,9 @@ impl Served {
     /// Whether the pipeline's file changed since the last check.
     pub(super) fn file_changed(&mut self) -> bool {
         let stamp = stamp(&self.file);
+        // An editor that replaces the file may leave none for a moment: that is no change yet.
         let changed = stamp.is_some() && stamp != self.stamp;
+        // Set before the file is read: what is written during the read is a change in the next round.
         self.stamp = stamp;
         changed
     }

@@ -107,6 +107,7 @@ fn opened(path: &str, directory: &Path) -> Result<(Found, Option<Fields>), Failu
         is_known: false,
         has_evidence: false,
     };
+    // Nothing is downloaded for a look.
     if path.contains("://") {
         return Ok((found, None));
     }
@@ -130,6 +131,7 @@ fn opened(path: &str, directory: &Path) -> Result<(Found, Option<Fields>), Failu
         for delimiter in DELIMITERS {
             let splitting = Splitting { delimiter: Some(delimiter), ..splitting };
             let Some(fields) = fields_of(&file, splitting) else { continue };
+            // The right separator gives the most fields; on a tie the comma, tried first, stays.
             if best.as_ref().is_none_or(|(known, _)| fields.len() > known.len()) {
                 best = Some((fields, splitting));
             }

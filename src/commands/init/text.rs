@@ -128,7 +128,9 @@ fn read(text: &mut String, name: &str, kind: &str, found: &Found) {
 /// Returns a text as a YAML scalar: bare where nothing in it has a meaning in YAML.
 fn quoted(text: &str) -> String {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '.'));
+    // A digit may begin a number or a date.
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '.' || c == '/');
+    // YAML 1.1 reads all of these as booleans or null.
     let words = ["true", "false", "null", "yes", "no", "on", "off"];
     let is_word = words.iter().any(|word| text.eq_ignore_ascii_case(word));
     if starts && !is_word && is_plain && text.chars().any(char::is_alphabetic) {

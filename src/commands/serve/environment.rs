@@ -25,6 +25,7 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
     let bare = ContextParts::bare(session.directory(), runtime.handle(), http_client()?);
     let context = Context::new(ContextParts { threads: Machine::detect().threads, ..bare });
     let opener = Opener { session, args, settings, context };
+    // Before the indexes: wrong rules or questions are reported without loading them.
     let world = opener.world()?;
     let journal = match args.journal.as_deref() {
         Some(file) => {
@@ -42,6 +43,7 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
         runtime.block_on(env::serve_lines(setup, |line| terminal.line(line), stopped()))?;
         return Ok(OK);
     };
+    // The address is bound: a client that reads this line can connect, and is answered soon.
     terminal.line(&format!("serving `{}` at http://{}", args.indexes.join(" "), listener.local_addr()?));
     let door = door.with_bytes(limits(args).max_body);
     runtime.block_on(env::serve(

@@ -44,6 +44,7 @@ pub(super) fn each_chosen(
         if args.no_system { each(&without_system(batch)?) } else { each(batch) }
     };
     if let Some(id) = &args.row {
+        // With `--where`, a row that does not match counts as absent.
         let position = table.position(id)?.filter(|position| rows.place(*position, None).is_some());
         let position = position.ok_or_else(|| Failure::usage(format!("no row has the id `{id}`")))?;
         show(&table.read(&[position], &columns(table, args))?)?;

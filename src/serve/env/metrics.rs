@@ -19,6 +19,7 @@ struct Histogram {
 
 impl Histogram {
     fn add(&mut self, bounds: &[f64; 13], value: f64) {
+        // Cumulative, as Prometheus expects: a value counts in its bucket and in all above.
         for (count, bound) in self.counts.iter_mut().zip(bounds) {
             *count += u64::from(value <= *bound);
         }

@@ -75,6 +75,7 @@ pub(crate) async fn serve(
     let (env, asked) = setup.start()?;
     let head = door.head();
     let door = door.with_format(|refusal| Problem::from(refusal).into_response());
+    // `observe` is outermost: it also counts what the door refuses. Tool calls pass the door first.
     let router = door.guard(router().layer(from_fn(nemo_gym::tools)));
     let router = router.layer(from_fn_with_state(Arc::clone(&env), observe));
     let closing = Arc::clone(&env);
@@ -125,6 +126,7 @@ async fn reload(
         };
         let present = env.index();
         let digests: Vec<&str> = present.served.iter().map(|index| index.digest.as_str()).collect();
+        // Reading an index blocks; `reopen` borrows from its caller, so it cannot move to another thread.
         let opened = tokio::task::block_in_place(|| reopen(&digests));
         let replaced = match opened {
             Ok(Some(opened)) => match Index::start(opened, env.limits.queue, Arc::clone(&env.metrics)) {
@@ -184,6 +186,7 @@ fn router() -> Router {
 /// in. Rejects it if the server is shutting down.
 async fn observe(State(env): State<Arc<Env>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
+    // Unknown paths share one label: a scanner must not create a time series for every path.
     let route = openapi::ROUTES.iter().find(|route| route.path == path).map_or("other", |route| route.path);
     let start = Instant::now();
     let active = env.enter();

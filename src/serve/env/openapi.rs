@@ -141,6 +141,7 @@ pub(super) fn listed() -> Value {
 /// which mode a server runs.
 pub(super) async fn document(view: View) -> Json<Value> {
     let with_episodes = view.env.world.is_some();
+    // OpenAPI keeps shared schemas in `components`, JSON Schema by itself in `$defs`.
     let settings = SchemaSettings::draft2020_12().with(|own| own.definitions_path = "/components/schemas".into());
     let mut generator = settings.into_generator();
     let (outcome, state) = (generator.subschema_for::<Outcome>(), generator.subschema_for::<State>());
@@ -172,6 +173,7 @@ pub(super) async fn document(view: View) -> Json<Value> {
             "schemas": generator.definitions(),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
+        // The empty entry makes the token optional: a server on loopback may have none.
         "security": [{}, {"token": []}],
     }))
 }
@@ -190,6 +192,7 @@ fn schema(kind: &str) -> Value {
         "count" => json!({"type": "integer", "minimum": 1}),
         _ => json!({"type": kind}),
     };
+    // OpenAPI 3.1 has no `nullable`: null is one of the types.
     if or_null {
         schema["type"] = json!([schema["type"], "null"]);
     }

@@ -47,6 +47,7 @@ impl From<Refusal> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut answer = (self.status, Json(json!({"detail": self.detail}))).into_response();
+        // Both pass: the queue empties, and a server that stops is usually started again.
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -92,6 +92,7 @@ impl Env {
 
     /// Rejects new requests, ends open streams, and waits for the active requests.
     pub(super) async fn drain(&self) {
+        // In this order: a client whose stream ends cannot open another one.
         self.draining.store(true, Ordering::SeqCst);
         self.closing.send_replace(true);
         while self.active.load(Ordering::SeqCst) > 0 {
@@ -164,6 +165,7 @@ impl View {
     /// Returns the number of documents per query. `field` is the request's name for it, `own` the route's default.
     pub(super) fn top_k(&self, field: &str, given: Option<i64>, own: usize) -> Result<usize, Problem> {
         let limits = &self.env.limits;
+        // A default is capped; a number that the client sent is rejected rather than changed.
         let Some(given) = given else { return Ok(limits.top_k.unwrap_or(own).min(limits.max_top_k)) };
         let most = limits.max_top_k;
         match usize::try_from(given) {
@@ -201,6 +203,7 @@ impl View {
         }
         let Some(journal) = &self.env.journal else { return self.ranked(queries, top_k).await };
         let found = self.ranked(queries.clone(), top_k).await;
+        // Before the answer leaves: no client has results that the journal lacks.
         journal.write(self.route, &self.index.text, &queries, top_k, &found)?;
         found
     }
@@ -236,6 +239,7 @@ fn too_large<T>(detail: String) -> Result<T, Problem> {
 pub(super) fn lines(found: &Found) -> (String, String) {
     const BREAKS: [char; 3] = ['\n', '\r', '\t'];
     let (title, text) = found.parts();
+    // The wiki corpus of Search-R1 writes titles in quotation marks.
     (title.trim_matches('"').replace(BREAKS, " "), text.replace(BREAKS, " "))
 }
 

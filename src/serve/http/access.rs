@@ -112,6 +112,7 @@ fn is_health(path: &str) -> bool {
 }
 
 fn is_this_machine(host: &str) -> bool {
+    // An IPv6 address stands in brackets, since a colon begins the port.
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
@@ -165,18 +166,21 @@ pub(crate) async fn connect(
                 // An error of this connection, or too many open ones: the server continues.
                 Err(error) => {
                     tracing::debug!("a connection was lost: {error}");
+                    // Without the pause, a lack of file descriptors would make the loop spin.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
             () = until.as_mut() => break,
         };
+        // Ended tasks stay in the set until they are joined: it would grow with every connection.
         while connections.try_join_next().is_some() {}
         let (service, mut ends) = (TowerToHyperService::new(router.clone()), ends.clone());
         connections.spawn(async move {
             // HTTP/1 only: the detection of HTTP/2 has no timeout for the first bytes.
             let mut builder = Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(head);
+            // With upgrades: `/ws` becomes a WebSocket.
             let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
             let served = tokio::select! {
                 served = connection.as_mut() => served,
@@ -190,6 +194,7 @@ pub(crate) async fn connect(
             }
         });
     }
+    // The signal to all connections: `changed` returns once the sender is gone.
     drop(end);
     // A client that does not read its answer must not keep the server from ending.
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -219,6 +224,7 @@ async fn enter(State(door): State<Arc<Door>>, request: Request, next: Next) -> R
         return (door.format)(refusal);
     }
     let (head, body) = request.into_parts();
+    // Whole before a route begins: a slow sender takes no place in a queue of the server.
     match tokio::time::timeout(door.body, to_bytes(body, door.bytes)).await {
         Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
         Ok(Err(_)) => {

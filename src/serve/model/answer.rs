@@ -72,6 +72,7 @@ impl<C: Choice> Lines<C> {
             return None;
         }
         if !self.begun {
+            // Before the first token: clients see that the answer begins while the prompt is still read.
             self.begun = true;
             let parts = self.choice.start();
             return Some(self.chunks(parts));
@@ -83,6 +84,7 @@ impl<C: Choice> Lines<C> {
             }
             Event::Done(done) => {
                 self.ended = true;
+                // The status 200 is sent already: an error can only be an event of the stream.
                 Some(done.map_or_else(|problem| line(&failed(problem).body()), |done| self.last(&done)))
             }
         }

@@ -27,6 +27,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
         }
         let bytes = Bytes::from_request(request, state).await;
         let bytes = bytes.map_err(|error| Refusal::new(error.status(), error.body_text()))?;
+        // Parsed twice: the raw JSON of tools (`RawValue`) cannot be read through `serde(flatten)`.
         Ok(Self { options: parse(&bytes)?, own: parse(&bytes)? })
     }
 }

@@ -55,6 +55,7 @@ pub(crate) async fn complete(
     let prompt = prompt.map_err(|problem| Refusal::value("messages", problem))?;
     let details = Details { logprobs: logprobs.is_some(), token_ids: options.wants_token_ids() };
     let fresh = served.fresh();
+    // Some templates open the thoughts in the prompt: the text of the model then only closes them.
     let speech = Speech::new(&served, fresh.clone(), offer, details, served.model.begins_in_thought(&prompt));
     let speech = if separate { speech } else { speech.in_one_text() };
     let framed = Answer {
@@ -82,6 +83,7 @@ impl ChatRequest {
                 let one_call = self.parallel_tool_calls == Some(false);
                 Ok((tools.to_owned(), Some(Offer { first: name.to_owned(), one_call })))
             }
+            // With `none`, the model does not see the tools, so that it does not call them.
             (Some("auto" | "none"), _) => Ok(("[]".to_owned(), None)),
             _ => {
                 let message = "only the values `auto` and `none` of `tool_choice` are supported";

@@ -138,6 +138,7 @@ impl Choice for Speech {
     fn whole(&self, done: &Completion) -> Value {
         let shown = self.shown(&format!("{}{}", self.text, done.text));
         let calls = self.calls(&shown.calls);
+        // As in the API: a message with nothing but calls has null content.
         let no_text = shown.content.is_empty() && !calls.is_empty();
         let content = if no_text { Value::Null } else { json!(shown.content) };
         let mut message = json!({"role": "assistant", "content": content, "refusal": null});
@@ -157,6 +158,7 @@ impl Choice for Speech {
 
     fn more(&mut self, text: &str) -> Vec<Value> {
         self.text.push_str(text);
+        // A tag may arrive in pieces: what may be its beginning is held back until it is clear.
         let shown = self.shown(&self.text[..self.settled()]);
         self.parts(shown)
     }
@@ -165,6 +167,7 @@ impl Choice for Speech {
         let mut shown = self.shown(&self.text);
         let mut calls = self.calls(&std::mem::take(&mut shown.calls));
         let mut parts = self.parts(shown);
+        // Clients put the parts of a streamed call together by its `index`.
         for (number, call) in calls.iter_mut().enumerate() {
             call["index"] = json!(number);
         }

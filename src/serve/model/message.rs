@@ -50,6 +50,7 @@ pub(crate) fn messages(given: Vec<Given>) -> Result<Vec<Message>, Refusal> {
 
 impl Given {
     fn message(self, path: &str) -> Result<Message, Refusal> {
+        // Rejected, not ignored: the model would read another conversation than the client sent.
         for (name, part) in [("function_call", &self.function_call), ("audio", &self.audio)] {
             if part.is_some() {
                 return Err(Refusal::unsupported(format!("{path}.{name}"), format!("`{name}` is not supported")));
@@ -80,6 +81,7 @@ fn role(role: String, path: &str) -> Result<String, Refusal> {
 /// Returns a content's text: as it is, or in parts.
 fn content(content: Option<Value>, path: &str) -> Result<String, Refusal> {
     match content {
+        // An assistant message with nothing but calls has null content.
         None => return Ok(String::new()),
         Some(Value::String(text)) => return Ok(text),
         Some(Value::Array(parts)) => {

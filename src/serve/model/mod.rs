@@ -48,6 +48,7 @@ fn router(served: Arc<Served>) -> Router {
     let router = Router::new()
         .route("/health", get(|| async { Json(json!({"status": "ok"})) }))
         .route("/v1/models", get(models))
+        // The name of a model may contain slashes (`organization/model`).
         .route("/v1/models/{*id}", get(model))
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completion::complete));

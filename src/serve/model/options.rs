@@ -63,6 +63,7 @@ impl Options {
         if let Some(model) = self.model.as_ref().filter(|model| **model != served.name) {
             return Err(served.unknown(model));
         }
+        // Ignored, such an option would give other answers than the client asked for.
         match self.rest.iter().find(|(name, value)| !value.is_null() && !changes_nothing(name, value)) {
             Some((name, value)) => {
                 let message = format!("`{name}` is not supported (found {}); leave it out", shortened(value));
@@ -81,6 +82,7 @@ impl Options {
         logprobs: Wanted,
     ) -> Result<Request, Refusal> {
         let (length, context) = (prompt.len(), served.model.context());
+        // At least one token of the answer must fit.
         if length >= context {
             // Clients such as LiteLLM know the error by the middle of this sentence.
             let message =
@@ -120,6 +122,7 @@ impl Options {
             top_k: usize::try_from(self.top_k.unwrap_or(0).max(0)).unwrap_or(0),
             top_p: self.top_p.unwrap_or(1.0),
         };
+        // A number such as 1e39 is valid JSON, and infinite as an `f32`.
         if !(sampling.temperature >= 0.0 && sampling.temperature.is_finite()) {
             return Err(Refusal::value("temperature", "`temperature` must be at least 0"));
         }

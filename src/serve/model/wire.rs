@@ -29,6 +29,7 @@ impl Served {
 
     /// Returns a text that no other answer of this server has in its id.
     pub(super) fn fresh(&self) -> String {
+        // The time of the start tells these ids from those before a restart.
         format!("{:08x}{:08x}", self.created, self.answers.fetch_add(1, Ordering::Relaxed))
     }
 }
@@ -67,6 +68,7 @@ impl Answer {
     /// Returns a chunk of a streamed answer; the first one holds the prompt's tokens.
     pub(crate) fn chunk(&self, choice: Value, is_first: bool) -> Value {
         let mut body = self.body(json!([choice]));
+        // As in the API: null in all chunks but a last one, which has the usage and no choices.
         if self.with_usage {
             body["usage"] = Value::Null;
         }

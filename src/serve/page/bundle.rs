@@ -73,6 +73,7 @@ pub(crate) fn write(session: Session, runs: &[String], rows: usize, folder: &Pat
     fs::create_dir(folder.join("data"))?;
     let mut wholes = Vec::new();
     for run in runs {
+        // All runs first: an artifact names every run of the bundle that has it.
         wholes.push(bundle.whole(run)?);
     }
     let mut summaries = Vec::new();
@@ -123,6 +124,7 @@ impl Bundle<'_> {
         let mut address = "/api".to_owned();
         for part in path {
             address.push('/');
+            // Ids of nodes may contain `@`, `=` and `,`.
             address.extend(utf8_percent_encode(part, NON_ALPHANUMERIC));
         }
         for (place, (name, value)) in query.iter().enumerate() {
@@ -180,6 +182,7 @@ impl Bundle<'_> {
             for output in node["outputs"].as_array().into_iter().flatten() {
                 let id = output["id"].as_str().unwrap_or_default();
                 let artifact = format!("artifacts\n{id}");
+                // Runs share artifacts: each is described, and its files are copied, once.
                 if !self.places.contains_key(&artifact) && !answers.contains_key(&artifact) {
                     let described = self.artifact(id)?;
                     answers.insert(artifact, described);
@@ -197,6 +200,7 @@ impl Bundle<'_> {
         answers.insert(format!("runs\n{run}"), whole.clone());
         self.save(run, &answers)?;
         if let Some(fields) = whole.as_object_mut() {
+            // The list of runs is loaded with the page; these fields are in the script of the run.
             for large in ["params", "handed_on", "ran", "graph", "edges"] {
                 fields.remove(large);
             }
@@ -223,6 +227,7 @@ impl Bundle<'_> {
                 break;
             };
             for row in read {
+                // Counted after each row: of a table with huge rows, at least the first is there.
                 bytes += row.to_string().len();
                 rows.push(row.clone());
                 if bytes >= TABLE {
@@ -340,6 +345,7 @@ impl Bundle<'_> {
         // A script of a file is no module: what it declares must not become global.
         fs::write(self.folder.join("page.js"), [b"(() => {\"use strict\";", assets::SCRIPT, b"})();\n"].concat())?;
         fs::write(self.folder.join("page.css"), assets::STYLE)?;
+        // Last: a folder with this file has all the others.
         fs::write(self.folder.join("index.html"), index())?;
         Ok(self.written)
     }

@@ -38,6 +38,7 @@ pub(super) fn objects(batch: &RecordBatch, texts: usize) -> Result<Vec<Value>, S
 
 /// Returns the values of a column. What JSON has no number for is its text: NaN, and infinities.
 fn values(name: &str, column: &ArrayRef) -> Result<Vec<Value>, String> {
+    // Apart, as the JSON writer of arrow would write null for NaN and for infinities.
     if column.data_type().is_floating() {
         let numbers = cast(column, &DataType::Float64).map_err(|error| error.to_string())?;
         let mut values = Vec::with_capacity(column.len());
@@ -54,6 +55,7 @@ fn values(name: &str, column: &ArrayRef) -> Result<Vec<Value>, String> {
     let mut values = Vec::with_capacity(lines.len());
     for line in lines {
         let mut value: Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        // The writer leaves nulls out: a missing field is one.
         values.push(value.get_mut(name).map(Value::take).unwrap_or_default());
     }
     Ok(values)

@@ -36,8 +36,10 @@ fn shown_as(name: &str) -> Option<&'static str> {
     let (_, ending) = name.rsplit_once('.')?;
     match ending {
         "html" => Some("text/html; charset=utf-8"),
+        // An SVG can contain scripts: the `sandbox` of the policy runs none.
         "svg" => Some("image/svg+xml"),
         "png" => Some("image/png"),
+        // All as plain text: with types of their own, browsers would download some of them.
         "txt" | "md" | "json" | "jsonl" | "yaml" | "yml" | "csv" | "tsv" | "log" | "jinja" => {
             Some("text/plain; charset=utf-8")
         }
@@ -100,6 +102,7 @@ pub(super) async fn file(
     }
     let opened = page.ask(move |page| open(&located(page, &id)?, &name).map(|(file, bytes)| (file, bytes, name)));
     let (file, bytes, name) = opened.await?;
+    // In blocks: the file of a model may be larger than the memory.
     let mut answer = Body::from_stream(unfold(file, read)).into_response();
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));

@@ -59,12 +59,14 @@ pub(super) async fn add(
     require_own_page(&headers)?;
     let answer = page.ask(move |page| {
         let nodes = page.nodes(&given.run)?;
+        // The last record: a node that ran again has several.
         let node = nodes.iter().rfind(|node| node.node == given.node);
         let output = node.and_then(|node| node.outputs.get(&given.port));
         let output = output.ok_or_else(|| {
             Problem::missing(format!("the run {} has no output {} of `{}`", given.run, given.port, given.node))
         })?;
         let label = Label {
+            // Kept for the content: every run with this artifact shows the label.
             artifact: output.id,
             row: given.row,
             mark: given.mark,
@@ -73,6 +75,7 @@ pub(super) async fn add(
             run: given.run,
             node: given.node,
             port: given.port,
+            // Set by the store: a browser may have a wrong clock.
             time: 0.0,
         };
         Ok(page.session.store().label(label)?)

@@ -69,6 +69,7 @@ pub(super) fn draw(nodes: &[NodeRun], edges: &[RunEdge], state: impl Fn(&NodeRun
     }
     // A round of a loop reads what the round before made: that line leads back, and orders nothing.
     let order: Vec<(usize, usize)> = drawing.lines.iter().copied().filter(|(from, to)| from < to).collect();
+    // All lines lead forward, so no path has more steps than there are boxes.
     for _ in 0..drawing.boxes.len() {
         let mut moved = false;
         for (from, to) in &order {
@@ -126,6 +127,7 @@ fn middle(place: usize, lines: &[(usize, usize)], lane: &[usize]) -> usize {
             count += 1;
         }
     }
+    // In hundredths: a mean between two lanes is not rounded to one of them.
     (sum * 100).checked_div(count).unwrap_or(lane[place] * 100)
 }
 

@@ -88,6 +88,7 @@ impl Stream {
             self.quiet += 1;
             if self.quiet >= QUIET {
                 self.quiet = 0;
+                // A comment in the stream, every 15 s: proxies close connections that are silent for long.
                 return Some(": still running\n\n".to_owned());
             }
             tokio::time::sleep(PAUSE).await;

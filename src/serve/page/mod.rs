@@ -54,6 +54,7 @@ pub(crate) async fn serve(
     page.announce();
     let head = door.head();
     let door =
+        // Browsers send no token for a page, a script or a frame; the addresses of files have a key instead.
         door.with_format(|refusal| Problem::from(refusal).into_response()).with_open(|path| !path.starts_with("/api/"));
     let router = door.guard(router().with_state(page)).layer(from_fn(guarded));
     Ok(connect(tokio::net::TcpListener::from_std(listener)?, router, head, until).await?)

@@ -61,6 +61,7 @@ pub(super) struct Asked {
 
 impl Asked {
     fn choice(&self) -> Choice {
+        // With a time limit: the predicate is written by a user, and a slow one holds one of the few turns of `ask`.
         let mut choice = Choice { pass: None, order: Vec::new(), limit: Some(LIMIT) };
         // A field of a form that was emptied is no condition.
         if let Some(sql) = &self.condition
@@ -93,6 +94,7 @@ impl Asked {
             format!("{run}\n{}\n{artifact}\n{:?}\n{:?}\n{:?}", nodes.len(), self.condition, self.sort, self.scores);
         page.views.get(&name, || {
             let mut scorers = page.session.runs().scorers(run, &artifact)?;
+            // Before `swap_remove`, which changes the order.
             let names = scorers.iter().map(|scorer| scorer.node.clone()).collect();
             let index = match &self.scores {
                 Some(asked) => scorers.iter().position(|scorer| scorer.node == *asked),

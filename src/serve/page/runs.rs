@@ -83,6 +83,7 @@ pub(super) async fn pipelines(State(page): State<Arc<Page>>) -> Result<Json<Valu
         for (name, (run, runs)) in last {
             pipelines.push(json!({"name": name, "runs": runs, "last": run}));
         }
+        // Ids begin with the time: the pipeline that ran last comes first.
         pipelines.sort_by(|one, other| other["last"]["id"].as_str().cmp(&one["last"]["id"].as_str()));
         Ok(json!({
             "store": session.store().location(),
@@ -111,6 +112,7 @@ pub(super) async fn runs(State(page): State<Arc<Page>>, Query(asked): Query<Aske
             if asked.pipeline.as_deref().is_some_and(|asked| name != Some(asked)) {
                 continue;
             }
+            // One more that fits: the page offers to load the next ones.
             if runs.len() == limit {
                 more = true;
                 break;

@@ -60,6 +60,7 @@ pub(super) async fn act(
         let schedules = page.session.store().schedules()?;
         let schedule = schedule_json(&schedules, &given.name).ok_or_else(|| missing(&given.name))?;
         let written = match given.action {
+            // The request would wait in the store, and start a run days later, once a daemon is started.
             Action::Trigger if schedule["served"] != true => {
                 return Err(Problem::refused(format!("no daemon serves `{}`: nobody would start the run", given.name)));
             }

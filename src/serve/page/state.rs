@@ -49,6 +49,7 @@ impl Page {
             session,
             key,
             views: Views::new(View::numbers),
+            // Tokio would start up to 512 blocking threads, and each question may read a whole table.
             turns: Semaphore::new(AT_ONCE),
             address,
             shown: Mutex::default(),

@@ -59,11 +59,13 @@ impl<V> Views<V> {
         // Not under the lock: a query may take seconds.
         let view = Arc::new(make()?);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another request may have made the same view meanwhile: the older copy falls out in time.
         last.push_front((name.to_owned(), Arc::clone(&view)));
         let mut held = 0;
         let mut kept = 0;
         for (_, view) in last.iter() {
             held += (self.numbers)(view);
+            // The newest stays, however large: scrolling in it must not query again.
             if kept >= VIEWS || (kept > 0 && held > NUMBERS) {
                 break;
             }

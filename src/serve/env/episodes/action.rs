@@ -70,6 +70,7 @@ impl Action {
         }
         let mut message = Message::text(Role::Assistant, self.message.unwrap_or_default());
         for (number, call) in self.tool_calls.unwrap_or_default().into_iter().enumerate() {
+            // The place makes the id unique in the episode, and gives a repeated step the same ids.
             message.tool_calls.push(call.read(format!("call_{place}_{number}"))?);
         }
         message.reasoning = self.reasoning;

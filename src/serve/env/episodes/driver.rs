@@ -111,6 +111,7 @@ impl Play {
         let message = action.message(self.shown - usize::from(self.open.is_some()))?;
         let command = match &self.open {
             None => {
+                // Counted here alone: a step that is repeated after a failed search counts once.
                 self.steps += 1;
                 // The trainer knows its own message.
                 self.shown += 1;
@@ -173,6 +174,7 @@ impl Play {
     }
 
     fn end(&mut self, environment: &Environment) -> Result<Outcome, Problem> {
+        // Before the episode is taken: its last messages are observed from it.
         let mut observation = self.observe();
         let Some(episode) = self.episode.take() else { return Err(Problem::bad("the episode is over")) };
         let trajectory = episode.trajectory(self.question.clone(), 0, PLAYER, None);

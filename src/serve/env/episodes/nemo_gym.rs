@@ -32,6 +32,7 @@ pub(crate) async fn tasks(view: View) -> Result<Response, Problem> {
         // The Responses API has the fields of the function one level higher.
         let mut tool = definition["function"].clone();
         tool["type"] = "function".into();
+        // Required in the Responses API; with `true`, every param would have to be required.
         tool["strict"] = false.into();
         tools.push(tool);
     }
@@ -97,6 +98,7 @@ pub(crate) async fn tools(request: Request, next: Next) -> Response {
 async fn tool(view: &View, id: &str, arguments: String) -> Result<Response, Problem> {
     let world = view.world()?;
     let play = world.find(id)?;
+    // Locked until the call is answered: parallel calls of an agent cannot exceed `max_searches` together.
     let mut play = play.lock().await;
     let (environment, served) = (&world.environment, play.served());
     let mut message = Message::text(Role::Assistant, "");
@@ -111,6 +113,7 @@ async fn tool(view: &View, id: &str, arguments: String) -> Result<Response, Prob
             Ok(arguments) => {
                 let query = arguments["query"].as_str().unwrap_or_default().to_owned();
                 let found = view.search(vec![query], environment.top_k).await?.pop().unwrap_or_default();
+                // After the search: one that failed does not use up the limit.
                 served.searches += 1;
                 Ok(found.into_iter().map(|chunk| chunk.found).collect())
             }
@@ -159,6 +162,7 @@ pub(crate) async fn verify(
     body.insert("reward_components".to_owned(), parts.into());
     body.insert("prediction".to_owned(), episode.prediction.into());
     body.insert("finish_reason".to_owned(), episode.finish_reason.into());
+    // Closed last: after an error, the agent can ask for its reward again.
     if let Some(id) = session(&headers) {
         world.close(id);
     }
@@ -253,6 +257,7 @@ fn played(
         "no_answer"
     };
     reason.clone_into(&mut trajectory.finish_reason);
+    // The episode here has played no turn: the agent did, and its items are counted.
     (trajectory.turns, trajectory.tool_calls) = (0, 0);
     for message in messages.iter().filter(|message| message.is_model()) {
         trajectory.turns += 1;

@@ -29,6 +29,7 @@ pub(crate) struct Which {
 }
 
 pub(crate) async fn reset(view: View, body: axum::body::Bytes) -> Result<Json<Outcome>, Problem> {
+    // The body is optional in OpenEnv: without one, the reset chooses the question.
     let wanted = if body.trim_ascii().is_empty() { Wanted::default() } else { Asked::read(&body)?.0 };
     Ok(Json(view.world()?.reset(&wanted)?.1))
 }
@@ -41,6 +42,7 @@ pub(crate) async fn step(view: View, Asked(step): Asked<Step>) -> Result<Json<Ou
         )
     })?;
     let play = world.find(&id)?;
+    // Read apart from the request, so that its errors name `action`.
     let action = action(step.action)?;
     let outcome = play.lock().await.step(&world.environment, &view, action).await?;
     Ok(Json(outcome))
@@ -108,6 +110,7 @@ impl Held {
     /// # Errors
     /// Fails as a reset does.
     pub(crate) fn reset(&mut self, wanted: &Wanted) -> Result<Outcome, Problem> {
+        // First, so that at the limit a connection can still replace its own episode.
         self.forget();
         let (play, outcome) = self.env.world()?.reset(wanted)?;
         self.open = Some((outcome.observation.episode_id.clone(), play));

@@ -77,6 +77,7 @@ impl Questions {
         {
             return Ok(self.all[*place].clone());
         }
+        // An unknown id may be one of the trainer's own data set: a text beside it still names the question.
         if let Some(text) = wanted.question.as_deref().filter(|text| !text.trim().is_empty()) {
             return self.given(text, wanted);
         }
@@ -98,6 +99,7 @@ impl Questions {
 
     fn given(&self, text: &str, wanted: &Wanted) -> Result<Question, Problem> {
         match (&wanted.golden_answers, self.with_text(text)) {
+            // Answers that the client sends outweigh those of a served question with the same text.
             (Some(answers), _) => Ok(Question {
                 id: wanted.question_id.clone().unwrap_or_else(|| text.to_owned()),
                 question: text.to_owned(),

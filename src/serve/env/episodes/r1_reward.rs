@@ -21,6 +21,7 @@ pub(crate) async fn rewards(view: View, Asked(asked): Asked<Texts>) -> Result<Js
     let environment = &world.environment;
     let mut rewards = Vec::with_capacity(asked.query.len());
     for (index, text) in asked.query.iter().enumerate() {
+        // The trainer matches rewards to texts by place: one that cannot be judged fails the request.
         let Some(question) = question_in(text) else {
             let why = "there is no question between R1-Searcher's prompt and the model's `<think>`";
             return Err(Problem::bad(format!("`query[{index}]`: {why}")));

@@ -87,6 +87,7 @@ impl World {
     /// Fails if there is none with this id.
     pub(crate) fn find(&self, id: &str) -> Result<Shared, Problem> {
         let mut episodes = self.episodes.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is too old stays in the map until `add` needs its place, but is not found.
         if let Some(entry) = episodes.get_mut(id)
             && entry.used.elapsed() < self.limits.idle
         {
@@ -116,6 +117,7 @@ impl World {
     /// Adds an episode. At the limit, idle and finished episodes are closed first.
     fn add(&self, id: String, play: Shared) -> Result<(), Problem> {
         let mut episodes = self.episodes.lock().unwrap_or_else(PoisonError::into_inner);
+        // A reset under the id of an open episode replaces it, and needs no further place.
         if episodes.len() >= self.limits.most && !episodes.contains_key(&id) {
             episodes.retain(|_, entry| {
                 // A locked episode is in a step: it is not over.

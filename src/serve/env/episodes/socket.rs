@@ -40,6 +40,7 @@ pub(crate) async fn upgrade(view: View, request: Request) -> Result<Response, Pr
     view.world()?;
     let accept = accepted(request.headers())?;
     let env = Arc::clone(&view.env);
+    // Held until the connection has ended: a shutdown waits for its last frame.
     let active = env.enter().ok_or_else(Problem::draining)?;
     let upgraded = hyper::upgrade::on(request);
     tokio::spawn(async move {
@@ -92,6 +93,7 @@ async fn serve(env: Arc<Env>, mut socket: Socket) {
             Some(Ok(Message::Text(text))) => text,
             Some(Ok(Message::Binary(_))) => break Some((CloseCode::Unsupported, "messages are JSON text")),
             Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
+            // Pings and pongs: the library answers them, and they count as activity.
             Some(Ok(_)) => continue,
         };
         // A view of each message: an idle connection keeps no index in memory.
@@ -105,6 +107,7 @@ async fn serve(env: Arc<Env>, mut socket: Socket) {
             () = tokio::time::sleep(idle) => break None,
         }
     };
+    // The episode ends first: the farewell may take a second.
     drop(held);
     let frame = farewell.map(|(code, reason)| CloseFrame { code, reason: reason.into() });
     // A client that is gone needs no farewell.

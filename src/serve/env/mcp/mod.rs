@@ -43,6 +43,7 @@ const UNSUPPORTED_VERSION: i32 = -32022;
 /// `POST /mcp`: streamable HTTP, each answer as one JSON object.
 pub(super) async fn post(view: View, headers: HeaderMap, body: Bytes) -> Response {
     let revision = headers.get("mcp-protocol-version").and_then(|value| value.to_str().ok());
+    // The specification demands status 400 here (Transports, Protocol Version Header).
     if let Some(unknown) = revision.filter(|revision| !is_known(revision)) {
         return (StatusCode::BAD_REQUEST, Json(unsupported(&Value::Null, unknown))).into_response();
     }
@@ -56,6 +57,7 @@ pub(super) async fn post(view: View, headers: HeaderMap, body: Bytes) -> Respons
     }
     match answers(&view, said).await {
         Some(answer) => Json(answer).into_response(),
+        // Only notifications and responses: the specification demands 202 and no body.
         None => StatusCode::ACCEPTED.into_response(),
     }
 }
@@ -131,6 +133,7 @@ fn documents(view: &View, message: &Value) -> usize {
 /// Answers a message, or the messages of a batch.
 async fn answers(view: &View, said: Value) -> Option<Value> {
     let messages = match said {
+        // An empty batch is one invalid request (JSON-RPC 2.0, section 6): `answer` rejects it.
         Value::Array(messages) if !messages.is_empty() => messages,
         message => return answer(view, message).await,
     };
@@ -148,6 +151,7 @@ pub(super) async fn answer(view: &View, message: Value) -> Option<Value> {
         let detail = "a request needs `jsonrpc`, `id` and `method`";
         return (!is_response).then(|| error(&Value::Null, INVALID_REQUEST, detail));
     };
+    // Without an id it is a notification, which JSON-RPC never answers, not even with an error.
     let id = message.get("id")?;
     let params = &message["params"];
     let revision = params["_meta"][VERSION].as_str();
@@ -184,6 +188,7 @@ fn error(id: &Value, code: i32, message: impl Into<String>) -> Value {
 
 fn initialized(params: &Value) -> Value {
     let wanted = params["protocolVersion"].as_str().unwrap_or_default();
+    // To an unknown revision the server replies with its latest one; the client decides whether to go on.
     let revision = REVISIONS.iter().find(|known| **known == wanted).unwrap_or(&REVISIONS[REVISIONS.len() - 1]);
     json!({"protocolVersion": revision, "capabilities": {"tools": {"listChanged": false}},
         "serverInfo": {"name": "searchmill", "version": env!("CARGO_PKG_VERSION")},
@@ -255,6 +260,7 @@ async fn retrieve(view: &View, arguments: &Value) -> Result<Value, Problem> {
         }
         items.push(item);
     }
+    // Also as text: revisions before 2025-06-18 do not have `structuredContent`.
     let items = Value::Array(items);
     Ok(json!({"content": [{"type": "text", "text": items.to_string()}], "structuredContent": {"result": items},
         "isError": false}))

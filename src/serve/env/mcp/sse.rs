@@ -57,6 +57,7 @@ fn events(
         let answer = answers.recv().await?;
         Some((Event::default().event("message").data(answer.to_string()), (opened, answers)))
     });
+    // The stream never ends by itself: without `take_until`, a shutdown would wait for the client.
     futures::stream::iter([address]).chain(answers).take_until(Box::pin(closed)).map(Ok)
 }
 

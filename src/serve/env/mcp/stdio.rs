@@ -13,6 +13,7 @@ const WAITING: usize = 64;
 
 /// Answers the lines of stdin until its end, in their order.
 pub(crate) async fn serve(env: Arc<Env>, write: impl Fn(&str), until: impl Future<Output = ()>) {
+    // Bounded: when it is full, stdin is not read, and the client waits.
     let (sender, mut lines) = mpsc::channel(WAITING);
     // The thread ends with the process: a read of stdin cannot be interrupted.
     std::thread::spawn(move || {

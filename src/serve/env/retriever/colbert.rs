@@ -25,6 +25,7 @@ pub(crate) async fn search(view: View, RawQuery(raw): RawQuery) -> Result<Json<V
         },
         None => None,
     };
+    // The default of the server (`--top-k`) may be larger than what the original returns.
     let top_k = view.top_k("k", k, K)?.min(MOST as usize);
     let found = view.search(vec![query.clone()], top_k).await?.pop().unwrap_or_default();
     Ok(Json(json!({"query": query, "topk": ranked(&found)})))

@@ -90,6 +90,7 @@ impl Queue {
         // Counted and compared in one step: two requests at the same time must not both take the last slots.
         let entered = self.shared.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
             let sum = waiting.saturating_add(queries);
+            // A request larger than the whole queue could never enter otherwise.
             if waiting == 0 || sum <= self.capacity { Some(sum) } else { None }
         });
         let Err(waiting) = entered else { return Ok(()) };
@@ -110,6 +111,7 @@ impl Worker {
         let mut jobs = VecDeque::new();
         while let Ok(job) = arriving.recv() {
             jobs.push_back(job);
+            // Jobs with another `top_k` stay in `jobs`, in front of those that arrive later.
             while !jobs.is_empty() {
                 jobs.extend(arriving.try_iter());
                 let batch = next_batch(&mut jobs);
@@ -123,6 +125,7 @@ impl Worker {
     /// Searches for the queries of jobs with one `top_k`.
     fn answer(&self, mut batch: Vec<Job>) {
         let queries: usize = batch.iter().map(|job| job.queries.len()).sum();
+        // Before the search: the places are free for queries that arrive during it.
         self.shared.waiting.fetch_sub(queries, Ordering::Relaxed);
         // Its client has hung up.
         batch.retain(|job| !job.answer.is_closed());
