@@ -200,6 +200,7 @@ pub(super) fn unknown(
                 (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownTest), TESTS.as_slice())
             }
             Use::Function => (!functions.contains(&name), globals.as_slice()),
+            // Which methods exist depends on the value, and only a row has one: the list decides.
             Use::Method => (METHODS.contains(&name.as_str()), METHODS.as_slice()),
         };
         if !is_known {

@@ -71,6 +71,7 @@ impl Output {
     /// Returns the field `response_format` of a request. `None` for plain text.
     pub fn response_format(&self) -> Option<Value> {
         let Form::Object(object) = &self.form else { return None };
+        // The API demands a name for the schema.
         Some(json!({"type": "json_schema", "json_schema": {"name": "row", "schema": object.schema}}))
     }
 
