@@ -66,7 +66,7 @@ impl ObservationLimit {
         let mut left = self.most.saturating_sub(closing).min(starts.len().saturating_sub(1));
         loop {
             let mut length = starts.get(left).map_or(0, |start| start.saturating_sub(open.len())).min(inner.len());
-            // Tokens of byte-level tokenizers may begin within a character.
+            // The units may be bytes: tokens of byte-level tokenizers can begin within a character.
             while !inner.is_char_boundary(length) {
                 length -= 1;
             }

@@ -67,6 +67,7 @@ impl Reported {
         messages: usize,
         record: RewrittenHistory,
     ) -> Result<TurnTokens, String> {
+        // Otherwise the server read other tokens than it sampled: the record goes on in a new branch.
         let continues = prompt.starts_with(&self.ids);
         if !continues {
             record.allow("the server rendered or tokenised earlier turns in another way than before")?;

@@ -263,6 +263,7 @@ impl ToolParams {
             Self::Mcp(mcp) => (mcp.who(), mcp.address(), mcp.identity(), &mcp.limits, &mcp.prices),
         };
         Some(EndpointUse {
+            // A service has no model: its calls are estimated by its own name.
             model: name.clone(),
             name,
             address: address.to_owned(),
@@ -382,7 +383,7 @@ impl Issues {
         for name in secrets.keys() {
             let fine = HeaderName::try_from(name.as_str()).is_ok();
             self.require(&format!("{path}.secret_headers.{name}"), fine, "is not the name of a header");
-            // Names of headers have no case (RFC 9110, section 5.1): one of the two would be lost.
+            // Header names are case-insensitive (RFC 9110, section 5.1): one of the two values would be lost.
             let twice = headers.keys().any(|other| other.eq_ignore_ascii_case(name));
             self.require(&format!("{path}.secret_headers.{name}"), !twice, "is also in `headers`");
         }
@@ -527,6 +528,7 @@ impl McpParams {
     }
 
     fn identity(&self) -> Value {
+        // Without the headers that are secrets: with another key it is still the same server.
         match &self.service {
             Some(service) => json!({"mcp": service, "headers": self.headers}),
             None => json!({"mcp": self.url, "command": self.command, "headers": self.headers}),

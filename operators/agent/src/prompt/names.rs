@@ -150,6 +150,7 @@ impl Use {
     fn stands_at(self, tokens: &[Token<'_>], place: usize) -> bool {
         let before = &tokens[..place];
         match self {
+            // `{% filter upper %}` names a filter without a pipe.
             Self::Filter => matches!(before, [.., Token::Pipe | Token::Ident("filter")]),
             Self::Test => matches!(before, [.., Token::Ident("is")] | [.., Token::Ident("is"), Token::Ident("not")]),
             Self::Method => matches!(before, [.., Token::Dot]),

@@ -94,6 +94,7 @@ impl Output {
         let object = match &self.form {
             // Nothing but thoughts, which may be unfinished, is no answer.
             Form::Text(_) if said(answer).is_empty() => return Err("the answer is empty".to_owned()),
+            // With its thoughts: only a text for another model is stripped of them (`shown`).
             Form::Text(name) => return Ok(vec![Map::from_iter([(name.clone(), Value::from(answer))])]),
             Form::Object(object) => object.read(answer)?,
         };
