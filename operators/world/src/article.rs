@@ -34,7 +34,7 @@ impl World {
         match self.subject(position) {
             Subject::Aspect(entity, aspect) => {
                 let number = entity.kind as u64 * 8 + aspect;
-                // The low 16 bits name the purpose: no other use has the same stream.
+                // Kind and aspect stand above the bits of the purpose: titles of one entity are drawn independently.
                 let mut draws = self.draws(purpose::TITLE + (number << 16), entity.index);
                 fill(draws.word(titles(entity.kind, aspect)), &[("s", &self.name(entity))])
             }

@@ -94,6 +94,7 @@ impl FunctionService {
         let called = called.map_err(|error| self.failed(error))?.filter(|_| self.code.holds());
         let Some(mut called) = called else {
             let message = "a file of the function changed while it was called".to_owned();
+            // As cancelled: the row is left for a run that knows the new files.
             return Err(CallFailure::new(FailureKind::Cancelled, message, None));
         };
         let Some(called) = called.pop() else {

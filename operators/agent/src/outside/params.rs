@@ -391,6 +391,7 @@ impl Issues {
 }
 
 fn is_web(url: &str) -> bool {
+    // The address of a service (`${service.NAME}`) is no URL before the run: `is_web_address` has checked it.
     is_web_address(url) && url::Url::parse(url).map_or(true, |url| url.has_host())
 }
 

@@ -38,6 +38,7 @@ impl HttpServer {
         let messages = if has_type(&answered.headers, EVENTS) {
             events(&answered.body)
         } else {
+            // What is no JSON is reported below, with its status.
             Vec::from_iter(serde_json::from_slice(&answered.body).ok())
         };
         // An error status may carry a JSON-RPC error that says more.

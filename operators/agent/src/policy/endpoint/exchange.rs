@@ -244,8 +244,8 @@ const PLAIN: &str = "/completions";
 
 /// The base URL; the address of an operation is one below it.
 fn api_root(base_url: &str) -> &str {
-    // The longer one first: `/chat/completions` ends in `/completions`, too.
     let base = base_url.trim_end_matches('/');
+    // The longer one first: `/chat/completions` ends in `/completions`, too.
     base.strip_suffix(CHAT).or_else(|| base.strip_suffix(PLAIN)).unwrap_or(base)
 }
 

@@ -147,8 +147,8 @@ fn of(help: &str, counts: Counts) -> Remedy {
 
 /// Returns what is known of an error status with these words; `has_key`: whether an API key was sent.
 pub(super) fn remedy(status: StatusCode, words: &str, has_key: bool) -> Remedy {
-    // The words before the status: servers report one failure with different statuses.
     let words = words.to_lowercase();
+    // The words before the status: servers report one failure with different statuses.
     if let Some(known) = KNOWN.iter().find(|known| known.words.iter().any(|word| words.contains(word))) {
         return of(known.help, known.counts);
     }
