@@ -14,6 +14,7 @@ use crate::record::{RecordKind, SchemaError};
 /// that the kind's type cannot hold.
 pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
     let wanted = kind.schema();
+    // Equal fields, nullability included: nothing is left to check.
     if kind != RecordKind::Table && batch.schema().fields() == wanted.fields() {
         return Ok(batch.clone());
     }

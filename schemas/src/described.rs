@@ -56,6 +56,7 @@ impl<T: Cell> Cell for Option<T> {
 
 impl<T: Cell> Cell for Vec<T> {
     fn data_type() -> DataType {
+        // Arrow's usual name for the items: with another one, the type would be another.
         DataType::List(Arc::new(Field::new("item", T::data_type(), false)))
     }
 

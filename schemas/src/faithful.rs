@@ -172,6 +172,7 @@ const EXACT_DIGITS: u8 = 15;
 /// Only for types that Arrow cannot cast.
 pub fn decimals_as_text(column: &ArrayRef) -> Result<ArrayRef, SchemaError> {
     let text = mapped(column.data_type(), &|leaf| match leaf {
+        // A double keeps any decimal number of 15 digits (`f64::DIGITS`).
         DataType::Decimal32(digits, _)
         | DataType::Decimal64(digits, _)
         | DataType::Decimal128(digits, _)

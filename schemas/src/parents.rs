@@ -44,6 +44,7 @@ impl RecordKind {
 /// Returns the original id of a repeated row: `q1@0` for `q1@0~2`.
 pub fn repeated_id(id: &str) -> Option<&str> {
     let (first, number) = id.rsplit_once('~')?;
+    // A user's own id may hold a `~`: only digits behind it number a repeat.
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && !first.is_empty()).then_some(first)
 }

@@ -100,6 +100,7 @@ pub fn in_turns(messages: &[Message]) -> Vec<Message> {
     for message in messages.iter().filter(|message| !message.is_aside()) {
         let told = message.role == user || message.role == Role::Tool.name();
         match turns.last_mut() {
+            // Many chat templates refuse two messages of one role in a row.
             Some(last) if told && last.role == user => {
                 last.content.push('\n');
                 last.content.push_str(&message.content);

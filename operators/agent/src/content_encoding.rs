@@ -46,6 +46,7 @@ fn without(name: &str, body: Vec<u8>, most: usize) -> Result<Vec<u8>, Undecoded>
         "" | "identity" => return Ok(body),
         "gzip" | "x-gzip" if !body.starts_with(&GZIP) => return Ok(body),
         "zstd" if !body.starts_with(&ZSTD) => return Ok(body),
+        // A body of gzip may have several members (RFC 1952, section 2.2): `GzDecoder` would end after the first.
         "gzip" | "x-gzip" => whole(MultiGzDecoder::new(body.as_slice()), name, most),
         "zstd" => match zstd::Decoder::new(body.as_slice()) {
             Ok(decoder) => whole(decoder, name, most),
@@ -58,6 +59,7 @@ fn without(name: &str, body: Vec<u8>, most: usize) -> Result<Vec<u8>, Undecoded>
         _ => Err(undecoded(name, "it is unknown", Vec::new())),
     };
     // These two encodings have no mark.
+    // So begin JSON, a page, and an event stream (`data:`, `event:`, or a comment behind `:`).
     let plain = matches!(name, "br" | "deflate") && body.first().is_some_and(|first| b"{[:<de".contains(first));
     match read {
         Err(_) if plain && std::str::from_utf8(&body).is_ok() => Ok(body),
@@ -67,6 +69,7 @@ fn without(name: &str, body: Vec<u8>, most: usize) -> Result<Vec<u8>, Undecoded>
 
 fn whole(decoder: impl Read, name: &str, most: usize) -> Result<Vec<u8>, Undecoded> {
     let mut body = Vec::new();
+    // One byte more tells a body at the limit from a longer one: a few bytes may decompress to any size.
     let read = decoder.take(most as u64 + 1).read_to_end(&mut body);
     match read {
         Err(error) => Err(undecoded(name, &error.to_string(), body)),

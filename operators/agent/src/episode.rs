@@ -117,6 +117,7 @@ impl Episode {
     /// The action behind one of the calls that the episode waits for, in their order, and its place among the actions of
     /// the message.
     pub fn called(&self, call: usize) -> Option<(usize, &Action)> {
+        // The driver numbers only the calls that it was given: refused ones are not among them.
         self.open.iter().enumerate().filter(|(_, action)| action.arguments.is_ok()).nth(call)
     }
 
@@ -149,10 +150,12 @@ impl Episode {
             self.limit = Some("max_total_tokens");
             return Command::End;
         }
+        // `follow_up` has asked for the answer already: `request_answer` must not ask a second time.
         if self.closing {
             return Command::Ask(Offer::Nothing);
         }
         let limits = &self.rules.limits;
+        // A model that searches on after a refusal would be refused in every turn until `max_turns`.
         self.limit = if self.search_refused && limits.ask_for_answer {
             Some("max_searches")
         } else {
@@ -161,6 +164,7 @@ impl Episode {
         if !self.has_tools() {
             return Command::Ask(Offer::Nothing);
         }
+        // Without `ask_for_answer` the last turn is offered tools, too; a call in it ends the rollout (see `receive`).
         if self.limit.is_none() || !limits.ask_for_answer {
             return Command::Ask(Offer::Tools);
         }
@@ -175,6 +179,7 @@ impl Episode {
     fn tokens_after_the_prompt(&self) -> u64 {
         let mut turns = self.said();
         let Some(last) = turns.next() else { return 0 };
+        // Turns come latest first: the last one of the iterator is the first turn, whose prompt is the opening alone.
         let Some(prompt) = turns.last().unwrap_or(last).prompt_tokens else { return 0 };
         let tokens = last.prompt_tokens.unwrap_or(0).saturating_add(last.completion_tokens.unwrap_or(0));
         u64::try_from(tokens.saturating_sub(prompt)).unwrap_or(0)
@@ -198,6 +203,7 @@ impl Episode {
             self.closing = true;
             return self.ask();
         }
+        // Before the limits: a call that was written counts, whether or not it runs.
         self.tool_calls += actions.iter().filter(|action| action.is_call()).count();
         if actions.is_empty() || self.limit.is_some() {
             // Without tools the first message is the answer, and no limit ended the rollout.
@@ -291,6 +297,7 @@ impl Episode {
     fn finish_reason(&self, prediction: &str) -> &'static str {
         let cut_short = self.said().next().is_some_and(Message::is_cut);
         match self.limit {
+            // An answer counts as one, also if a limit made this turn the last or cut its text.
             _ if !prediction.is_empty() => "answered",
             // The episode ended here, whatever ended the model's last message.
             Some(limit @ ("max_total_tokens" | "invalid_action")) => limit,
@@ -302,6 +309,7 @@ impl Episode {
 
     /// Tokens of all calls, and of the last turn.
     fn tokens(&self, of: fn(&Message) -> Option<i64>) -> (i64, i64) {
+        // Replies of asides were paid for, too; the last turn is one of the conversation.
         let calls = self.messages.iter().filter(|message| message.is_model());
         let all = calls.map(|message| of(message).unwrap_or(0).max(0)).sum();
         (all, self.said().next().and_then(of).unwrap_or(0))

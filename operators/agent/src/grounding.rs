@@ -49,8 +49,10 @@ pub fn shows_evidence(trajectory: &Trajectory, demand: Demand) -> bool {
     let texts: Vec<String> = results.iter().map(|result| plain_words(&nfkc(&result.content), tagged)).collect();
     let mut demanded = false;
     for gold in &trajectory.evidence {
+        // Each piece by itself: in a common set, one document found would stand for all pieces.
         let documents = GoldDocuments::new([(gold.document_id.as_deref(), gold.title.as_deref())]);
         let fact = gold.fact.as_deref().map(normalize_sought).filter(|fact| !is_uninformative(fact));
+        // Nothing can show a piece that names neither: demanded, it would rule out every trajectory.
         if documents.is_empty() && fact.is_none() {
             continue;
         }

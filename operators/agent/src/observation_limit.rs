@@ -34,6 +34,7 @@ impl ObservationLimit {
         answered: Vec<(Action, ToolResult)>,
         first: usize,
     ) -> Result<(Vec<Message>, Vec<CutObservation>), String> {
+        // A copy: the uncut results are needed again to find which passages a cut leaves (`shown`).
         let mut messages = protocol.render(answered.clone());
         let mut cuts = Vec::new();
         // A remark on a message that asked for nothing is no result.
@@ -65,6 +66,7 @@ impl ObservationLimit {
         let mut left = self.most.saturating_sub(closing).min(starts.len().saturating_sub(1));
         loop {
             let mut length = starts.get(left).map_or(0, |start| start.saturating_sub(open.len())).min(inner.len());
+            // The units may be bytes: tokens of byte-level tokenizers can begin within a character.
             while !inner.is_char_boundary(length) {
                 length -= 1;
             }

@@ -163,6 +163,7 @@ impl RolloutRecheck {
         }
         let asked = self.questions.get(&rollout.question_id);
         let sample = u32::try_from(rollout.sample_index).unwrap_or_default();
+        // A question that the input lacks is reported once, below: the other parts are compared all the same.
         let question = asked.cloned().unwrap_or_else(|| question(rollout));
         let derived = replay.episode.trajectory(question, sample, &rollout.policy, rollout.model.clone());
         for ((what, recorded), (_, derived)) in parts(rollout).into_iter().zip(parts(&derived)) {
@@ -297,6 +298,7 @@ fn text_of(message: Option<&Message>, is_same_role: bool) -> String {
 
 /// First difference between two tool responses: chunks, the error shown, the text, the call, scores.
 fn response_difference(recorded: &Message, derived: &Message) -> Option<(&'static str, String, String)> {
+    // Causes first: other chunks also make another text.
     let parts = [
         ("chunks", chunks(recorded), chunks(derived)),
         ("error", error(recorded), error(derived)),

@@ -9,6 +9,7 @@ use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 /// ignored.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     if let Some(milliseconds) = number(headers, "retry-after-ms") {
+        // `parse` also reads negative numbers, `inf` and `NaN`, which are no delays.
         return Duration::try_from_secs_f64(milliseconds / 1000.0).ok();
     }
     if let Some(seconds) = number(headers, RETRY_AFTER.as_str()) {

@@ -51,6 +51,7 @@ impl Agent {
     pub async fn answer(&self, question: Question, sample: u32, context: &Context) -> Result<Rolled, RowFailure> {
         let mut episode = Episode::new(Arc::clone(&self.rules), &question.question);
         let mut spent = Spent::default();
+        // The actor borrows the question, which the trajectory then takes over.
         let ended = {
             let mut actor = self.policy.begin(&question, sample, context);
             self.play(&mut episode, &mut spent, actor.as_mut(), context).await
@@ -62,6 +63,7 @@ impl Agent {
                 let trajectory = episode.trajectory(question, sample, self.policy.name(), spent.model);
                 let sampling = self.policy.sampling();
                 let tokens = sampling.map(|sampling| RecordedTokens { tokens: spent.tokens.spans(), sampling });
+                // Before the tools are added: their calls have prices of their own.
                 let mut usage = spent.usage.at(&prices);
                 usage += spent.tools;
                 Ok(Rolled { trajectory, tokens, cuts, usage, tool_errors: spent.tool_errors })
@@ -86,10 +88,12 @@ impl Agent {
         let mut event = Event::Started;
         loop {
             let command = episode.step(event);
+            // `step` returns no error: a tool message that cannot be tokenised is reported here.
             if let Some(fault) = episode.fault() {
                 return Err(RowFailure::new(FailureKind::Data, fault));
             }
             event = match command {
+                // Only before a call: a call that was made is paid for, and its answer is taken.
                 Command::Ask(_) if context.is_cancelled() => {
                     return Err(RowFailure::new(FailureKind::Cancelled, "interrupted"));
                 }
@@ -123,6 +127,7 @@ impl Agent {
             return Ok(calls.iter().map(|_| nothing_to_search()).collect());
         };
         let called = join_all(calls.into_iter().map(|arguments| tool.call(arguments, moment))).await;
+        // Before a failure ends the row: the other calls were paid for.
         for call in called.iter().flatten() {
             spent.tools += call.usage;
             spent.tool_errors += u32::from(call.failed);

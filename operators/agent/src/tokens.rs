@@ -67,6 +67,7 @@ impl Reported {
         messages: usize,
         record: RewrittenHistory,
     ) -> Result<TurnTokens, String> {
+        // Otherwise the server read earlier turns in other tokens than before: a new branch of the record would start.
         let continues = prompt.starts_with(&self.ids);
         if !continues {
             record.allow("the server rendered or tokenised earlier turns in another way than before")?;

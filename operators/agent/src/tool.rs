@@ -95,6 +95,7 @@ impl Searcher {
     /// # Errors
     /// Fails if the index cannot be read.
     pub async fn search(&self, query: String) -> Result<ToolResult, RowFailure> {
+        // First the permit: rows that wait must not take up the runtime's blocking threads.
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(failed)?;
         let search = Arc::clone(&self.search);
         let searched = tokio::task::spawn_blocking(move || {

@@ -37,6 +37,7 @@ impl Words {
         // What stood escaped in JSON or was cut by tags may be a secret now.
         let text = redactor.strike(&if is_page { page(&body) } else { text(&body) }).into_owned();
         let mut reasons = listed(headers, &REASONS, redactor);
+        // A page or an empty body often comes from a proxy: its name says who answered.
         if is_page || text.trim().is_empty() {
             reasons.extend(listed(headers, &[SERVER], redactor));
         }
@@ -85,6 +86,7 @@ pub(crate) fn one_line(text: &str) -> String {
             line.push('…');
             return line;
         }
+        // A server's words must not move the cursor or turn the text of a terminal.
         if ch.is_control()
             || matches!(ch, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         {
@@ -153,6 +155,7 @@ fn message(value: &Value) -> Option<String> {
             }
             for name in ["code", "type"] {
                 let code = object.get(name).and_then(Value::as_str).unwrap_or_default();
+                // Such codes name the failure (`insufficient_quota`): `remedy` knows many of them.
                 if code.contains('_') && !found.contains(code) {
                     found.push_str(&format!(" [{code}]"));
                     break;

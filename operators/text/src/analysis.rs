@@ -84,6 +84,7 @@ pub fn analyzer(language: Language) -> TextAnalyzer {
             let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
             TextAnalyzer::builder(Forms::new(CjkTokenizer)).filter(long).filter(LowerCaser).build()
         }
+        // The form of the whole text first: it may split a word in two (`™`).
         _ => TextAnalyzer::builder(Forms::new(CachedWords::new(word_analyzer(language)))).build(),
     }
 }
@@ -94,6 +95,7 @@ fn word_analyzer(language: Language) -> TextAnalyzer {
     let words = TextAnalyzer::builder(SimpleTokenizer::default()).filter(long).filter(LowerCaser);
     let snowball = language.snowball();
     match (snowball, snowball.and_then(StopWordFilter::new)) {
+        // Stop words first: their lists hold words, not stems.
         (Some(snowball), Some(stop)) => words.filter(stop).filter(Stemmer::new(snowball)).build(),
         (Some(snowball), None) => words.filter(Stemmer::new(snowball)).build(),
         _ => words.build(),

@@ -58,6 +58,7 @@ struct Votes {
 
 impl Votes {
     fn spelling(&self) -> String {
+        // Of spellings with equal votes, the first by text.
         let best = self.spellings.iter().max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)));
         best.map(|(text, _)| text.clone()).unwrap_or_default()
     }

@@ -9,6 +9,7 @@ use regex::Regex;
 static ENVIRONMENT: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let tags = ["result", "information", "tool_response"].map(|tag| format!("<{tag}>.*?(?:</{tag}>|$)"));
     let documents = r"<\|begin_of_documents\|>.*?(?:<\|end_of_documents\|>|$)";
+    // A result has several lines: the dot must match line ends.
     Regex::new(&format!("(?s){}|{documents}", tags.join("|"))).ok()
 });
 

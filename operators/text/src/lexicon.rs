@@ -33,6 +33,7 @@ impl Lexicon {
     /// Place of the first invalid expression, and what is wrong with it.
     pub fn new(expressions: &[String]) -> Result<Self, (usize, String)> {
         for (index, expression) in expressions.iter().enumerate() {
+            // Alone: the error names its place, and an open group cannot swallow the next expression.
             let alone = compile(&whole_words(expression)).map_err(|message| (index, message))?;
             if alone.is_match("") || alone.is_match("a") && alone.is_match("-") {
                 return Err((index, "matches everything".to_owned()));
@@ -55,12 +56,14 @@ fn whole_words(expression: &str) -> String {
 }
 
 fn compile(expression: &str) -> Result<Regex, String> {
+    // Texts are in lower case (`unify`), the user's expressions need not be.
     let compiled = RegexBuilder::new(expression).case_insensitive(true).build();
     compiled.map_err(|error| error.to_string().lines().last().unwrap_or("invalid").trim().to_owned())
 }
 
 /// Unifies a text for counting: NFKC, lower case, one kind of apostrophe (`'`) and hyphen (`-`), single spaces.
 pub fn unify(text: &str) -> String {
+    // Before NFKC, which makes a space and a combining accent of `´`.
     let marks = text.chars().map(|c| match c {
         '’' | '‘' | 'ʼ' | 'ʹ' | '′' | '´' | '`' | '‛' | '＇' => '\'',
         '\u{ad}' | '\u{2010}'..='\u{2015}' | '−' | '﹣' | '－' => '-',

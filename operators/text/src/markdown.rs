@@ -60,6 +60,7 @@ pub fn without_links(text: &str) -> String {
             Event::Start(Tag::Link { .. }) => open.push((range.clone(), false, None)),
             Event::End(TagEnd::Image | TagEnd::Link) => {
                 let Some((outer, is_image, inner)) = open.pop() else { continue };
+                // A link inside an image, or an image inside a link, goes with the outer one.
                 if open.is_empty() {
                     result.push_str(&text[from..outer.start.max(from)]);
                     if let (false, Some(inner)) = (is_image, inner) {
@@ -96,6 +97,7 @@ pub fn unescaped(text: &str) -> String {
     for (at, _) in text.match_indices('\\') {
         while code.next_if(|range| range.end <= at).is_some() {}
         let is_code = code.peek().is_some_and(|range| range.contains(&at));
+        // Without its backslash, a backtick could begin code, and a backslash escape what follows.
         let escapes = bytes.get(at + 1).is_some_and(|next| next.is_ascii_punctuation() && !b"`\\".contains(next));
         let begins_line = text[..at].bytes().rev().take_while(|byte| *byte != b'\n').all(|byte| byte == b' ');
         if at >= from && escapes && !is_code && !begins_line {

@@ -48,6 +48,7 @@ impl Permutations {
     /// Draws `count` permutations.
     pub fn new(count: usize, seed: u32) -> Self {
         let mut random = Twister::new(seed);
+        // All factors before all offsets, as datasketch draws them.
         let factors = (0..count).map(|_| (random.next_u32() << 1) | 1).collect();
         let offsets = (0..count).map(|_| random.next_u32()).collect();
         Self { factors, offsets }

@@ -34,6 +34,7 @@ impl World {
         match self.subject(position) {
             Subject::Aspect(entity, aspect) => {
                 let number = entity.kind as u64 * 8 + aspect;
+                // Kind and aspect stand above the bits of the purpose: titles of one entity are drawn independently.
                 let mut draws = self.draws(purpose::TITLE + (number << 16), entity.index);
                 fill(draws.word(titles(entity.kind, aspect)), &[("s", &self.name(entity))])
             }
@@ -154,6 +155,7 @@ impl<'a> Teller<'a> {
             Piece::Colour(template) => self.say(template, draws),
             Piece::Aside(template) => {
                 self.say(template, draws);
+                // An aside may end with another name, which a pronoun would then stand for.
                 self.in_focus = false;
             }
         }

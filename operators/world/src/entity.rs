@@ -20,6 +20,7 @@ impl Kind {
     /// Returns the number of entities per unit of the world.
     pub(crate) fn per_unit(self) -> u64 {
         match self {
+            // One for each post: executives, mayors and artists of a unit.
             Self::Person => 8,
             Self::Company | Self::Work => 3,
             Self::City => 2,

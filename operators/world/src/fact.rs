@@ -122,12 +122,15 @@ impl World {
             Relation::Partner => self.partner(i),
             Relation::ChiefExecutive => Some(Role::Executive.person(self.executives.forward(i))),
             Relation::Mayor => Some(Role::Mayor.person(self.mayors.forward(i))),
+            // The number of cities is even: each has a twin.
             Relation::Twin => Some(i ^ 1),
+            // The cities of one unit share a province, which `Capital` finds by the inverse.
             Relation::Province => Some(self.provinces.forward(i / Kind::City.per_unit())),
             Relation::Capital => {
                 let cities = Kind::City.per_unit();
                 Some(self.provinces.inverse(i) * cities + self.relation_draws(relation, i).below(cities))
             }
+            // There are as many artists as works.
             Relation::Patron => Some(Role::Artist.person(self.any_index(relation, i, Kind::Work))),
             Relation::Creator => Some(Role::Artist.person(self.artists.forward(i))),
             Relation::Winner => Some(self.winners.forward(i)),
@@ -179,6 +182,7 @@ impl World {
     /// Whether the fact holds but no document states it.
     pub(crate) fn is_withheld(&self, fact: Fact) -> bool {
         let mut draws = self.draws(purpose::TELLING + fact.relation as u64, fact.subject.index);
+        // The draw first: it rules out most facts without their values.
         draws.one_in(WITHHELD) && fact.relation.spec().withholdable && self.value(fact).is_some()
     }
 

@@ -9,6 +9,7 @@ pub(crate) const UNIT: u64 = 50;
 
 /// Purposes of random streams. Each use of randomness has its own.
 pub(crate) mod purpose {
+    // Another number would change all worlds: numbers are only added.
     pub(crate) const PLACE: u64 = 1;
     pub(crate) const STEM: u64 = 2;
     pub(crate) const EXECUTIVE: u64 = 3;
@@ -65,6 +66,7 @@ impl World {
             documents,
             units,
             distractors,
+            // Shuffled: the documents of one entity do not stand together.
             places: Permutation::new(seed, purpose::PLACE, documents),
             stems: Permutation::new(seed, purpose::STEM, STEMS),
             executives: Permutation::new(seed, purpose::EXECUTIVE, units * EXECUTIVES),

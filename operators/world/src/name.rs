@@ -5,6 +5,7 @@ use super::entity::{Entity, FORMS, Form, Kind, Role};
 use super::layout::{World, purpose};
 use super::stem::{MIDDLES, ONSETS, STEMS, stem};
 
+// Those that are there twice are drawn twice as often.
 const VOWELS: [&str; 10] = ["a", "e", "i", "o", "u", "a", "e", "o", "é", "ö"];
 const CITY_ENDS: [&str; 4] = ["a", "o", "e", "ia"];
 const COMPANY_ENDS: [&str; 8] =
@@ -81,6 +82,7 @@ impl World {
     pub(crate) fn trade(&self, person: u64) -> &'static str {
         const EXECUTIVES: [&str; 5] = ["engineer", "chemist", "economist", "merchant", "designer"];
         const MAYORS: [&str; 4] = ["lawyer", "physician", "surveyor", "teacher"];
+        // From the other end of the indices: `form` has streams of the same purpose.
         let mut draws = self.draws(purpose::TITLE, u64::MAX - person);
         match Role::of(person) {
             Role::Executive => draws.word(&EXECUTIVES),

@@ -55,6 +55,7 @@ fn statements(world: &World) -> Statements {
             for (relation, pattern) in &patterns {
                 let Some(parts) = pattern.captures(&sentence) else { continue };
                 let (subject, object) = (parts["s"].to_owned(), parts["o"].to_owned());
+                // Asides about people and firms of no entity have the wording of facts.
                 if names[&relation.spec().subject].contains(&subject) {
                     found.entry((*relation, subject)).or_default().insert(object);
                 }

@@ -56,6 +56,7 @@ impl Value {
     /// Returns a comparable number unless this is an entity or an industry.
     pub fn number(self) -> Option<u64> {
         match self {
+            // In the order of days; a difference of two is no number of days.
             Self::Date(date) => Some(date.year * 10_000 + date.month * 100 + date.day),
             Self::Year(number) | Self::Count(number) => Some(number),
             Self::Entity(_) | Self::Industry(_) => None,
@@ -93,6 +94,7 @@ impl World {
         let mut answers = vec![self.written(value)];
         match value {
             Value::Entity(entity) if matches!(entity.kind, Kind::Person | Kind::Company) => {
+                // A family name, or a company without its ending, is right as well.
                 answers.push(self.stem_of(entity));
             }
             Value::Date(date) => answers.push(format!("{} {}, {}", date.month_name(), date.day, date.year)),

@@ -26,6 +26,7 @@ pub(super) const NO_ANSWER: &str = "the call has no answer";
 
 /// Returns the processes of a function that is called with these arguments; calls start them.
 pub(super) fn pool(function: PythonFunction, arguments: Vec<String>, context: &Context) -> Pool {
+    // One process of a class: its object may hold a model in memory.
     let width = Width { function: context.threads().min(PROCESSES), class: 1 };
     Pool::new(function, arguments, width, context)
 }
@@ -84,13 +85,16 @@ impl FunctionService {
     ) -> Result<String, CallFailure> {
         let (pool, code) = (Arc::clone(&self.pool), Arc::clone(&self.code));
         let rows = JsonRows::of_values(std::slice::from_ref(arguments));
+        // On a thread for blocking work: the call waits for its process, and other rows go on.
         // The answer of a function whose files changed is of no use: it is not called.
         let called =
             tokio::task::spawn_blocking(move || if code.holds() { pool.call(&rows).map(Some) } else { Ok(None) }).await;
         let called = called.unwrap_or_else(|_| Err(OperatorError::engine("a call's thread panicked")));
+        // Also after the call: a file that changed in the meantime may have given the answer.
         let called = called.map_err(|error| self.failed(error))?.filter(|_| self.code.holds());
         let Some(mut called) = called else {
             let message = "a file of the function changed while it was called".to_owned();
+            // As cancelled: the row is left for a run that knows the new files.
             return Err(CallFailure::new(FailureKind::Cancelled, message, None));
         };
         let Some(called) = called.pop() else {
@@ -105,6 +109,7 @@ impl FunctionService {
         };
         // An exception is repeated only if the pipeline asks for it.
         let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };
+        // What these arguments cause says nothing of others: it does not end the calls of the node.
         Err(CallFailure { counts: Counts::Never, ..CallFailure::new(kind, failure.message, failure.detail) })
     }
 
@@ -113,6 +118,7 @@ impl FunctionService {
         if error.blame == Blame::Cancelled {
             return CallFailure::new(FailureKind::Cancelled, message, None);
         }
+        // The first one stays; it fails the node (`Tool::fault`).
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         CallFailure { same_for_all: true, ..CallFailure::new(FailureKind::Refused, message, None) }
     }
@@ -144,6 +150,7 @@ impl FunctionTool {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let function = FunctionService::open(params.function(), arguments(params), place, fault, context)?;
+        // The empty pointer is the whole answer (RFC 6901, section 5): the list itself.
         let [list, id, title, score] = ["", "/id", "/title", "/score"].map(|place| Some(place.to_owned()));
         let many = ResultPlaces { list, id, title, text: "/text".to_owned(), score };
         let one = ResultPlaces { list: None, ..many.clone() };
@@ -154,6 +161,7 @@ impl FunctionTool {
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
         let mut values = Map::new();
         for name in arguments(&self.params) {
+            // An argument that is left out and `null` are the same call: Python gets `None` for both.
             let value = call.arguments.get(&name).cloned().unwrap_or_default();
             values.insert(name, value);
         }

@@ -79,6 +79,7 @@ pub(super) fn service(name: &str, function: &PythonFunction) -> EndpointUse {
             "environment": environment}),
         limits: Limits::default(),
         prices: None,
+        // A function may compute for long: the warning comes later than that of other services.
         stall_after: Duration::from_mins(10),
     }
 }

@@ -67,6 +67,7 @@ impl Opener {
     /// If the input does not fit its kind.
     pub fn call(&self, call: OfferedCall<'_>, messages: &[Message]) -> Result<ToolResult, OperatorError> {
         let id = call.arguments["id"].as_str().unwrap_or_default().trim();
+        // Only ids that were shown: a guessed id would open a document that no search found.
         let Some(document) = shown(id, messages) else {
             return Ok(Err(format!("the id `{id}` was not shown: open ids that a search result shows")));
         };

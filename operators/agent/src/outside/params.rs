@@ -256,12 +256,14 @@ impl ToolParams {
             Self::Python(python) => return Some(python.service()),
             Self::Prompt(prompt) => return prompt.service(),
             Self::Http(http) => {
+                // Tools of one host share its limits, whatever their paths.
                 let host = at_path(&http.url).0;
                 (host.to_owned(), host, http.identity(), &http.limits, &http.prices)
             }
             Self::Mcp(mcp) => (mcp.who(), mcp.address(), mcp.identity(), &mcp.limits, &mcp.prices),
         };
         Some(EndpointUse {
+            // A service has no model: its calls are estimated by its own name.
             model: name.clone(),
             name,
             address: address.to_owned(),
@@ -381,6 +383,7 @@ impl Issues {
         for name in secrets.keys() {
             let fine = HeaderName::try_from(name.as_str()).is_ok();
             self.require(&format!("{path}.secret_headers.{name}"), fine, "is not the name of a header");
+            // Header names are case-insensitive (RFC 9110, section 5.1): one of the two values would be lost.
             let twice = headers.keys().any(|other| other.eq_ignore_ascii_case(name));
             self.require(&format!("{path}.secret_headers.{name}"), !twice, "is also in `headers`");
         }
@@ -388,6 +391,7 @@ impl Issues {
 }
 
 fn is_web(url: &str) -> bool {
+    // The address of a service (`${service.NAME}`) is no URL before the run: `is_web_address` has checked it.
     is_web_address(url) && url::Url::parse(url).map_or(true, |url| url.has_host())
 }
 
@@ -417,9 +421,11 @@ impl HttpParams {
 
     fn check(&self, issues: &mut Issues) {
         let has_schema = issues.described("http", &self.name, &self.description, &self.parameters);
+        // Braces are not allowed in URLs: it is checked with empty arguments.
         issues.require("http.url", is_web(&template::url(&self.url, &serde_json::Map::new())), URL);
         let fixed = !template::chooses_host(&self.url);
         issues.require("http.url", fixed, "scheme and host must be fixed: the model would choose where to call");
+        // With a schema that is no schema, every name would be reported as well.
         if has_schema {
             let known = self.parameters.get("properties").and_then(Value::as_object);
             let body = self.body.as_ref().map(template::names_in).unwrap_or_default();
@@ -523,6 +529,7 @@ impl McpParams {
     }
 
     fn identity(&self) -> Value {
+        // Without the headers that are secrets: with another key it is still the same server.
         match &self.service {
             Some(service) => json!({"mcp": service, "headers": self.headers}),
             None => json!({"mcp": self.url, "command": self.command, "headers": self.headers}),

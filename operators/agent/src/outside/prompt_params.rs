@@ -143,6 +143,7 @@ impl PromptToolParams {
 
     /// Reads `output`.
     pub(super) fn answer(&self) -> Result<Output, ParamIssue> {
+        // The name of the column plays no part: a tool shows its text alone.
         Output::new(self.output.as_ref().unwrap_or(&json!("answer")), None)
     }
 

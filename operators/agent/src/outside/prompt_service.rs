@@ -57,6 +57,7 @@ impl PromptService {
         let described = self.described.as_deref();
         let messages = match self.prompts.render(values, described) {
             Ok(messages) => messages,
+            // The template fails on these arguments: the model reads why, and may give others.
             Err(error) => return Ok((Err(error), Usage::default())),
         };
         let observer = Observer { endpoint: &self.endpoint, place: self.place, has_failed: AtomicBool::new(false) };
@@ -64,6 +65,7 @@ impl PromptService {
         let sample = RowSample { row: "", number: 0, context };
         match ask(&observer, sample, messages, described, self.repairs, read).await {
             Ok(Asked { answer, usage }) => Ok((answer.map_err(|unfit| unfit.message), usage)),
+            // What the observer recorded is an observation, which the model reads; other failures fail the row.
             Err(failure) if observer.has_failed.into_inner() => Ok((Err(failure.message), failure.usage)),
             Err(failure) => Err(failure),
         }

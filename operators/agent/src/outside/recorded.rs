@@ -126,6 +126,7 @@ impl RecordedCall<'_> {
 
 /// The digest of a conversation: who said what, and called what.
 fn digest(messages: &[Message]) -> Digest {
+    // Token counts, scores and the like differ between runs of one conversation: they do not identify it.
     let said = messages.iter().map(|message| (&message.role, &message.content, &message.tool_calls));
     hash_bytes(json!(said.collect::<Vec<_>>()).to_string().as_bytes())
 }

@@ -58,6 +58,7 @@ impl Reranker {
                 let ranked = match prompt.order(query, documents, context).await {
                     Ok((Ok(order), usage)) => Ok((Ok(self.reordered(&order, found)), usage)),
                     Ok((Err(error), usage)) => Ok((Err(format!("{RERANKER}{error}")), usage)),
+                    // A stopped run or a used-up budget says nothing of the reranker.
                     Err(failure) if failure.kind.is_postponed() => Err(failure),
                     Err(failure) => Err(RowFailure { message: format!("{RERANKER}{}", failure.message), ..failure }),
                 };
@@ -100,6 +101,7 @@ impl Exchange for Reranking<'_> {
     type Answer = ToolResult;
 
     async fn attempt(&self, context: &Context, _: &Attempt) -> Result<String, CallFailure> {
+        // Checked before it is stored: a wrong order is a failed call, and must not be remembered as an answer.
         let called = self.function.attempt(&self.arguments, context, |text| order(text, self.found).map(drop));
         called.await.map_err(|failure| CallFailure { message: format!("{RERANKER}{}", failure.message), ..failure })
     }

@@ -27,6 +27,7 @@ impl PromptRanking {
     /// Fails if a secret is unknown.
     pub(super) fn open(params: &RerankPromptParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
         let asks = params.asks();
+        // Opened as a scorer first: only the compiled prompt says whether it reads `document`.
         let score = form(json!({"score": "float"}))?;
         let described = score.described().map(str::to_owned);
         let alone = PromptService::open(&asks, &score, described, place, context)?;
@@ -71,6 +72,7 @@ impl PromptRanking {
         let mut asked = Vec::with_capacity(documents.len());
         for document in documents {
             let values = Map::from_iter([(QUERY.to_owned(), json!(query)), (DOCUMENT.to_owned(), document)]);
+            // Together: the endpoint's limits say how many are in flight.
             asked.push(async move { self.service.ask(&values, score_in, context).await });
         }
         let (mut usage, mut scores) = (Usage::default(), Vec::new());

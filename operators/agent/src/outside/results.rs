@@ -59,6 +59,7 @@ pub(super) fn placed(
     };
     let items = match answer.pointer(list) {
         Some(Value::Array(items)) => items,
+        // Some serialisers write an empty list as `null` (Go's, for a nil slice).
         Some(Value::Null) => return Ok(Vec::new()),
         _ => return Err(format!("the answer has no list of results at `{list}`")),
     };

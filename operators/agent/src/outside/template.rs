@@ -94,6 +94,7 @@ pub(super) fn url(template: &str, arguments: &Map<String, Value>) -> String {
 fn encode(text: &str, reserved: bool, filled: &mut String) {
     for byte in text.bytes() {
         let plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        // `%` stays as well: what is encoded already is not encoded twice (RFC 6570, section 3.2.3).
         if plain || (reserved && b":/?#[]@!$&'()*+,;=%".contains(&byte)) {
             filled.push(char::from(byte));
         } else {

@@ -74,6 +74,7 @@ impl Toolbox {
         context: &Context,
     ) -> Result<(Self, Vec<ToolOffer>), OperatorError> {
         let (SearchTool { searcher, name, rerank, live }, ToolInputs { opener, recorded }) = (search, inputs);
+        // One place for all functions and the reranker: the first error of any of them fails the node.
         let fault = Fault::default();
         // Its place in the declaration is behind those of the tools.
         let place = tools.iter().filter_map(ToolParams::service).count();
@@ -90,6 +91,7 @@ impl Toolbox {
             if toolbox.recorded.is_none() {
                 live.tool = Some(searching(offers)?);
             }
+            // The model is offered nothing: in this protocol its searches are text.
             return Ok((toolbox, Vec::new()));
         }
         distinct(&offers, toolbox.search.as_ref().map(|_| name))?;
@@ -117,6 +119,7 @@ impl Toolbox {
                 }
                 ToolParams::Mcp(mcp) => {
                     let server = McpTool::open(mcp, place, context)?;
+                    // The prompt lists these tools: they must be known before the first row.
                     let found = context.block_on(server.offers(context))?;
                     self.mcp.push((found.iter().map(|offer| offer.name.clone()).collect(), server));
                     offers.extend(found);
@@ -177,6 +180,7 @@ impl Toolbox {
     }
 
     async fn offered(&self, call: OfferedCall<'_>, moment: Moment<'_>) -> Result<Called, RowFailure> {
+        // Before the record: documents are an input of the node, and no service is called.
         if let Some(opener) = self.opener.as_ref().filter(|opener| opener.name() == call.tool) {
             let opened = opener.call(call, moment.messages);
             return opened.map(Called::from).map_err(|error| RowFailure::new(FailureKind::Data, error.message));
@@ -218,6 +222,7 @@ pub fn recorded_offers(tools: &[ToolParams], recorded: &[ToolOffer], search: &st
     if !tools.iter().any(|tool| matches!(tool, ToolParams::Mcp(_))) {
         return declared;
     }
+    // In the order of the record: the prompt of a replay must list them as the model read them.
     let mut offers = Vec::new();
     for offer in recorded.iter().filter(|offer| offer.name != search) {
         offers.push(declared.iter().find(|own| own.name == offer.name).unwrap_or(offer).clone());

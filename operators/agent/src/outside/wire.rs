@@ -117,6 +117,7 @@ impl Wire {
         if error.is_timeout() {
             return late(self.timeout);
         }
+        // A request that cannot be built (a wrong URL) cannot be built by a retry.
         let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Connection };
         let what = if error.is_connect() { "it cannot be reached" } else { "the connection to it broke" };
         CallFailure::new(kind, format!("{what}: {}", root_cause(error)), None)

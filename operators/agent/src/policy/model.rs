@@ -183,6 +183,7 @@ impl LocalModel {
                 Api::Chat => self.prompt(&messages[..opening])?,
                 Api::Completions => {
                     let prompt: String = messages[..opening].iter().map(|message| message.content.as_str()).collect();
+                    // Only the beginning of the text gets what the tokenizer puts before a text (`<s>`).
                     self.model.plain_tokens(&prompt, true)?
                 }
             };
@@ -254,6 +255,7 @@ impl LocalModel {
     /// Returns the seed of a message after this number of messages.
     fn seed(&self, sample: RowSample<'_>, messages: usize) -> u64 {
         let mut chance = crate::chance::stream(self.params.seed, sample.row, sample.number);
+        // Each turn has a stream of its own, which earlier turns do not advance.
         chance.set_stream(messages as u64);
         chance.random()
     }
@@ -286,6 +288,7 @@ impl LocalModel {
         let mut message = Message::text(Role::Assistant, speech.content);
         message.reasoning = speech.reasoning;
         for (call, (name, arguments)) in speech.calls.into_iter().enumerate() {
+            // With the turn's number: results are found by the id in the whole conversation.
             message.tool_calls.push(ToolCall { id: format!("call_{number}_{call}"), name, arguments });
         }
         let reason = match said.finish {
@@ -395,6 +398,7 @@ impl Policy for LocalModel {
             top_p: self.params.top_p,
             top_k: i64::try_from(self.params.top_k).unwrap_or(0),
             other: None,
+            // They are asked for as `Distribution::Sampled` (see `complete`).
             logprobs: "processed".to_owned(),
             revision: self.revision.clone(),
         })

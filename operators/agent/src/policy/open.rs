@@ -24,6 +24,7 @@ impl EndpointParams {
     ) -> Result<Endpoint, OperatorError> {
         let mut params = self.clone();
         if let Some(format) = response_format {
+            // As a part of the body it is also a part of what identifies each call.
             params.extra.insert("response_format".to_owned(), format);
         }
         Endpoint::open(&params, Arc::new(PlainChat), None, context)

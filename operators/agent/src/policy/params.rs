@@ -198,6 +198,7 @@ const OWN_FIELDS: [&str; 15] = [
     "max_tokens",
     "messages",
     "model",
+    // Only the first choice of an answer is read: more would be paid for in vain.
     "n",
     "prompt",
     "seed",
@@ -284,6 +285,7 @@ impl EndpointParams {
 
     /// Settings that tokens are sampled with, as far as the request sets them.
     pub(super) fn sampling(&self) -> SampledWith {
+        // Servers write "all tokens" as -1 or 0; the record writes it as 0.
         let top_k = self.extra.get(TOP_K).and_then(Value::as_i64).unwrap_or(0).max(0);
         let other: BTreeMap<_, _> = self.extra.iter().filter(|(name, _)| *name != TOP_K).collect();
         SampledWith {
@@ -400,6 +402,7 @@ impl JsonSchema for PolicyParams {
     }
 }
 
+// By hand: a derived enum takes a bare name only for a variant without options.
 impl<'de> Deserialize<'de> for PolicyParams {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PolicyVisitor)

@@ -48,6 +48,7 @@ pub fn object_in(answer: &str) -> Result<Map<String, Value>, String> {
             }
         }
     }
+    // Models repeat their answer: the same object twice is one.
     found.dedup();
     match (found.pop(), wrong) {
         (Some(object), None) if found.is_empty() => Ok(object),

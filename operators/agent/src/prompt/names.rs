@@ -150,6 +150,7 @@ impl Use {
     fn stands_at(self, tokens: &[Token<'_>], place: usize) -> bool {
         let before = &tokens[..place];
         match self {
+            // `{% filter upper %}` names a filter without a pipe.
             Self::Filter => matches!(before, [.., Token::Pipe | Token::Ident("filter")]),
             Self::Test => matches!(before, [.., Token::Ident("is")] | [.., Token::Ident("is"), Token::Ident("not")]),
             Self::Method => matches!(before, [.., Token::Dot]),
@@ -200,6 +201,7 @@ pub(super) fn unknown(
                 (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownTest), TESTS.as_slice())
             }
             Use::Function => (!functions.contains(&name), globals.as_slice()),
+            // Which methods exist depends on the value, and only a row has one: the list decides.
             Use::Method => (METHODS.contains(&name.as_str()), METHODS.as_slice()),
         };
         if !is_known {

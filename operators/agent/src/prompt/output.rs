@@ -71,6 +71,7 @@ impl Output {
     /// Returns the field `response_format` of a request. `None` for plain text.
     pub fn response_format(&self) -> Option<Value> {
         let Form::Object(object) = &self.form else { return None };
+        // The API demands a name for the schema.
         Some(json!({"type": "json_schema", "json_schema": {"name": "row", "schema": object.schema}}))
     }
 
@@ -93,6 +94,7 @@ impl Output {
         let object = match &self.form {
             // Nothing but thoughts, which may be unfinished, is no answer.
             Form::Text(_) if said(answer).is_empty() => return Err("the answer is empty".to_owned()),
+            // With its thoughts: only a text for another model is stripped of them (`shown`).
             Form::Text(name) => return Ok(vec![Map::from_iter([(name.clone(), Value::from(answer))])]),
             Form::Object(object) => object.read(answer)?,
         };

@@ -126,6 +126,7 @@ impl Typed {
         if let Some(pointer) = schema.get("$ref").and_then(Value::as_str).and_then(|place| place.strip_prefix('#')) {
             return Some(Self::of_schema_at(root.pointer(pointer)?, root, depth + 1));
         }
+        // Pydantic writes an optional field as `anyOf` of its type and `null`.
         for word in ["anyOf", "oneOf"] {
             let Some(Value::Array(choices)) = schema.get(word) else { continue };
             let other: Vec<&Value> =
@@ -156,9 +157,11 @@ impl Typed {
                 for (name, schema) in schema.get("properties")?.as_object()? {
                     let mut typed = Self::of_schema_at(schema, root, depth + 1);
                     let is_required = required.is_some_and(|names| names.contains(&Value::from(name.as_str())));
+                    // A field that may be missing is null in its column.
                     typed.nullable |= !is_required;
                     fields.push((name.clone(), typed));
                 }
+                // Parquet has no struct without fields.
                 if fields.is_empty() {
                     return None;
                 }
@@ -193,6 +196,7 @@ impl Typed {
     /// If Arrow has no place for it.
     pub(super) fn stored(&self, value: Value) -> Result<Value, String> {
         match (&self.kind, value) {
+            // Before `null`, which is JSON as well: its text is stored.
             (Kind::Json, value) => Ok(Value::String(value.to_string())),
             (_, Value::Null) if self.nullable => Ok(Value::Null),
             (Kind::Text, Value::String(text)) => Ok(Value::String(text)),

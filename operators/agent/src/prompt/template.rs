@@ -181,7 +181,9 @@ impl Prompts {
         let mut environment = Environment::new();
         // A misspelt name fails instead of leaving a gap in the prompt.
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        // By default, Jinja drops the last line break of a template.
         environment.set_keep_trailing_newline(true);
+        // A template that loops without end must not hang the node.
         environment.set_fuel(Some(FUEL));
         let whitespace = WhitespaceConfig { keep_trailing_newline: true, ..WhitespaceConfig::default() };
         let globals: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
@@ -207,6 +209,7 @@ impl Prompts {
         environment.clear_templates();
         prepare(&mut environment);
         let describes = readers.remove(OUTPUT_SCHEMA).is_some();
+        // No row or call has to give what every template has (`range`, `namespace`).
         readers.retain(|name, _| !globals.contains(name));
         Ok(Self { environment, messages, readers, describes, unknown })
     }

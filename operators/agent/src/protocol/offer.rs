@@ -57,6 +57,7 @@ impl ToolOffer {
             return Err(format!("the arguments of `{}` must be a JSON object", self.name));
         }
         self.check(&arguments).map_err(|error| format!("{error} of the tool `{}`", self.name))?;
+        // By the id and the tool, `OfferedCall::of` tells them from the arguments of a search.
         Ok(json!({"id": call.id, "tool": self.name, "arguments": arguments}))
     }
 
@@ -73,6 +74,7 @@ impl ToolOffer {
                 fits(value, property).map_err(|expected| format!("`{name}` must be {expected}, as an argument"))?;
             }
         }
+        // Unless the schema says so, further arguments are allowed (JSON Schema's default).
         let is_closed = self.parameters.get("additionalProperties") == Some(&Value::Bool(false));
         if is_closed && let Some(arguments) = arguments.as_object() {
             for name in arguments.keys() {
@@ -154,6 +156,7 @@ fn is_of(value: &Value, kind: &str) -> bool {
         "array" => value.is_array(),
         "object" => value.is_object(),
         "null" => value.is_null(),
+        // A type that JSON Schema does not have is left to the server.
         _ => true,
     }
 }

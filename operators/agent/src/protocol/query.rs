@@ -30,6 +30,7 @@ impl QueryForm {
             Self::Text => vec![text.to_owned()],
             Self::Keywords => vec![keywords(text)],
             Self::Call => match serde_json::from_str::<Value>(text) {
+                // Read again: a call that is ambiguous is an error, and not a query by itself.
                 Ok(Value::Object(_)) => listed(&unambiguous::parse(text).map_err(|error| error.to_string())?)?,
                 _ => vec![text.to_owned()],
             },

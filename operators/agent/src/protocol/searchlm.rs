@@ -170,6 +170,7 @@ impl SearchLmProtocol {
     /// The passages that a request or a tool message lists, one on each of its last lines.
     fn passages_of(&self, message: &Message) -> Option<Vec<Found>> {
         let count = message.observations.len();
+        // Each passage is one line (`line`): the text before them may have any number.
         let mut lines: Vec<&str> = message.content.rsplit('\n').take(count).collect();
         lines.reverse();
         let is_request = message.role == Role::User.name();
@@ -214,6 +215,7 @@ fn flat(text: &str) -> String {
 
 /// A text on one line without the tags of the protocol.
 fn untagged(text: &str) -> String {
+    // Read back, a tag in the text would begin another step.
     flat(&TAGS.iter().fold(text.to_owned(), |text, tag| text.replace(tag, "")))
 }
 
@@ -292,6 +294,7 @@ impl Protocol for SearchLmProtocol {
         let lines = found.iter().enumerate().map(|(index, passage)| format!("[{}] {}", index + 1, self.line(passage)));
         let lines = lines.collect::<Vec<_>>().join("\n");
         let mut request = Message::text(Role::User, format!("Search query: {query}\n\n{CHOOSE}\n\n{lines}"));
+        // The id on a message of the user marks it as an aside (`Message::is_aside`).
         request.tool_call_id = Some(action.id.clone());
         request.observations = found.iter().cloned().map(observation).collect();
         Some(request)
@@ -344,6 +347,7 @@ impl Protocol for SearchLmProtocol {
         let said = thoughts::split(text).said.into_iter().rev().map(str::trim).find(|said| !said.is_empty());
         let said = said.and_then(|said| said.split(SEARCH).next()).unwrap_or_default().trim();
         let said = said.strip_prefix(FINAL).unwrap_or(said).trim_start();
+        // A message with tags is a step of the search, and no answer.
         if TAGS.iter().any(|tag| said.contains(tag)) { "" } else { said }
     }
 

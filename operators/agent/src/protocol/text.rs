@@ -157,6 +157,7 @@ impl TextProtocol {
         if let Some(prompt) = settings.system_prompt {
             format.system = Some(prompt.to_owned());
         }
+        // Last: plain text has no place for a system message, wherever it comes from.
         if settings.plain {
             format.system = None;
         }
@@ -264,6 +265,7 @@ impl Protocol for TextProtocol {
         }
         messages.push(Message::text(Role::User, self.format.prompt.replace(QUESTION, question)));
         if !self.format.prefill.is_empty() {
+            // With the role of the environment: the model continues this text, but did not write it.
             messages.push(Message::text(Role::Tool, &self.format.prefill));
         }
         messages
@@ -286,6 +288,7 @@ impl Protocol for TextProtocol {
                 let (id, tool) = ("search_0".to_owned(), "search".to_owned());
                 searches.into_iter().map(|arguments| Action { id: id.clone(), tool: tool.clone(), arguments }).collect()
             }
+            // The limit ended it before a query or an answer could follow: no remark is due.
             None if cut_off => Vec::new(),
             None => self.invalid().into_iter().collect(),
         }
@@ -307,6 +310,7 @@ impl Protocol for TextProtocol {
         let message = shown.first().filter(|message| message.role == Role::Tool.name())?;
         let (open, close) = self.observation_tags();
         let inner = message.content.strip_prefix(open)?.strip_suffix(close)?;
+        // The passages of a single query may contain the separator themselves.
         let texts: Vec<&str> = if actions.len() == 1 { vec![inner] } else { inner.split(SEPARATOR).collect() };
         if texts.len() != actions.len() {
             return None;

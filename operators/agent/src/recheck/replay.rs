@@ -76,6 +76,7 @@ impl<'a> Replay<'a> {
         };
         let messages = &self.rollout.messages;
         let actions = self.protocol.parse(&messages[*position]);
+        // Text protocols show all results in one text, native calls each by its id.
         if let Some(results) = self.protocol.read_back(&actions, shown_after(messages, *position))
             && let Some(result) = results.into_iter().nth(number)
         {
@@ -117,6 +118,7 @@ impl<'a> Replay<'a> {
         let mut said: Option<&Message> = None;
         for end in self.said.iter().copied().chain([ends]) {
             let actions = said.map(|message| self.protocol.parse(message)).unwrap_or_default();
+            // By kind: a message that is missing or too much shifts only those of its own kind.
             for is_tool in [true, false] {
                 let recorded = of(record, start.0..end.0, is_tool);
                 let derived = of(episode, start.1..end.1, is_tool);

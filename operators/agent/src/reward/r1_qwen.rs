@@ -40,6 +40,7 @@ pub fn published_text(query: &str, ends: [&str; 2], golden: &str) -> Reward {
     let broken = even_markers(&solution).is_none()
         || !even_tags(&solution)
         || has_chinese(&solution)
+        // In most texts, one search rules out both spellings.
         || contains(&solution, "ssistant") && (contains(&solution, "Assistant") || contains(&solution, "assistant"))
         || predicted.contains("begin_of_query")
         || predicted.contains("begin_of_documents")

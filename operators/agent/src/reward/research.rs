@@ -33,6 +33,7 @@ const GRAMMAR: Grammar = Grammar { search: "<search>", search_end: "</search>", 
 pub fn published(transcript: &Transcript, golden: &[String]) -> Reward {
     let response = transcript.response();
     let prompt = &transcript.prompt;
+    // The prompt of a base model ends with the marker already.
     let marker = if prompt.trim_end().ends_with(BASE_MARKER) { "" } else { CHAT_MARKER };
     let end = if transcript.finished { END_OF_TURN } else { "" };
     published_text(&format!("{prompt}{marker}{response}{end}"), END_OF_TURN, golden)

@@ -74,6 +74,7 @@ pub fn published_text(text: &str, scores: &FormatScores, golden: &[String]) -> R
         answered: answer.is_some(),
         right: answer.is_some_and(|answer| Agreement::Exact.holds(answer, golden)),
         formatted,
+        // Without a score for it, all results would be normalised in vain.
         retrieved: scores.retrieval != 0.0 && formatted && shows_answer(text, golden),
     })
 }

@@ -44,6 +44,7 @@ impl TokenStream for CjkTokens {
 /// Whether a character is an ideograph (extensions and compatibility forms included), hiragana, katakana or a Hangul
 /// syllable.
 pub(crate) fn is_cjk(c: char) -> bool {
+    // U+3005 to U+3007 (々, 〆, 〇) lie among the punctuation, but stand in words like ideographs.
     matches!(u32::from(c),
         0x3005..=0x3007 | 0x3040..=0x30FF | 0x31F0..=0x31FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF
         | 0xF900..=0xFAFF | 0xFF66..=0xFF9F | 0x20000..=0x3FFFF)

@@ -27,6 +27,7 @@ impl<T: Tokenizer> Tokenizer for Forms<T> {
         match word_form(text) {
             Cow::Borrowed(text) => self.tokenizer.token_stream(text),
             Cow::Owned(form) => {
+                // The stream borrows the form: it is held here as long as the stream may live.
                 self.form = form;
                 self.tokenizer.token_stream(&self.form)
             }

@@ -43,6 +43,7 @@ impl Tally<'_> {
             (Counter::Tokens(tokens), Some(rule)) => tokens.count(rule, text, self.memo),
             (Counter::Tokens(tokens), None) => tokens.encode(text),
         };
+        // Callers count many parts, and ask for the fault once per document.
         counted.unwrap_or_else(|fault| self.failed(fault))
     }
 

@@ -68,6 +68,7 @@ impl Recursive {
         while from < range.end {
             let end = from + delimiter_end(&text.as_bytes()[from..range.end], level);
             characters += text[from..end].chars().count();
+            // What is left at the end has no next piece to join.
             if characters >= self.min_characters || end == range.end {
                 splits.push((start..end, tally.count(&text[start..end])));
                 (start, characters) = (end, 0);
@@ -85,6 +86,7 @@ impl Recursive {
             words.push((from..from + word.len(), tally.count(word)));
             from += word.len() + 1;
         }
+        // Then the original returns the words as they are, with their own counts (`_merge_splits`).
         let all_too_large = words.iter().all(|(_, tokens)| *tokens > self.size);
         let mut groups = if all_too_large { words } else { self.merge(&words, 1) };
         for (range, _) in groups.iter_mut().skip(1) {

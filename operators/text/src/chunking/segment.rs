@@ -42,6 +42,7 @@ impl Segmentation {
             (Some("BertNormalizer"), "BertPreTokenizer") => {
                 Some(Self::Bert { ideographs: normalizer["handle_chinese_chars"] == true })
             }
+            // A file that leaves `use_regex` out means true.
             (None | Some("NFC"), "ByteLevel") if words["use_regex"] != false => Some(Self::BeforeSpace),
             (None | Some("NFC"), "Sequence") => space_led(words["pretokenizers"].as_array()?),
             _ => None,
@@ -69,6 +70,7 @@ impl Segmentation {
     /// Returns the first cut at or after `from`, or the end of `text`.
     pub(crate) fn cut_behind(self, text: &str, from: usize) -> usize {
         let bytes = text.as_bytes();
+        // A cut at the beginning would cut nothing off.
         let mut places = from.max(1)..bytes.len();
         let cut = places.find(|&at| match self {
             Self::Bert { .. } => matches!(bytes[at], b' ' | b'\t' | b'\n' | b'\r'),
@@ -142,6 +144,7 @@ fn word_end(text: &str, start: usize, ideographs: bool) -> usize {
     while at < bytes.len() {
         match CLASSES[usize::from(bytes[at])] {
             WORD => at += 1,
+            // Byte by byte: the other bytes of a character have this class as well.
             WIDE if !ideographs => at += 1,
             WIDE => {
                 let Some(wide) = text[at..].chars().next() else { break };

@@ -42,6 +42,7 @@ impl Sentences {
             }
             pieces.push(Piece { start: sentences[first].start, end: sentences[next].end, tokens });
             next += 1;
+            // At most the whole chunk before is repeated, whatever the overlap.
             first = next.saturating_sub(self.overlap).max(first);
         }
         pieces
@@ -105,6 +106,7 @@ fn is_abbreviation(before: &str) -> bool {
     ];
     let word = before.rsplit(|c: char| c.is_whitespace() || c == '(').next().unwrap_or(before);
     let mut letters = word.chars();
+    // `I` is a pronoun more often than an initial.
     let initial = letters.next().is_some_and(char::is_uppercase) && letters.next().is_none() && word != "I";
     initial || USUAL.contains(&word)
 }

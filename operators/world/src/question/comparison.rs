@@ -48,10 +48,12 @@ const MEASURES: [Measure; 4] = [
 
 /// Returns descriptions of two different entities with `hops - 2` facts in total.
 pub(super) fn pair(world: &World, kinds: [Kind; 2], hops: u64, draws: &mut Draws) -> Option<[Description; 2]> {
+    // The two compared numbers are facts as well.
     let steps = hops.max(2) - 2;
     let first = draws.below(steps + 1);
     let a = Description::of(world, kinds[0], first, draws)?;
     let b = Description::of(world, kinds[1], steps - first, draws)?;
+    // Otherwise a question would compare an entity with itself, or lead to one through the other.
     let apart = a.entity != b.entity && !touches(&a, b.entity) && !touches(&b, a.entity);
     apart.then_some([a, b])
 }
@@ -122,6 +124,7 @@ fn difference(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let text = fill(measure.difference, &[("a", &a.0.words), ("b", &b.0.words)]);
     let mut draft = Draft::new(QuestionType::Comparison, "difference", text);
     draft.answers = vec![grouped(a.1 - b.1)];
+    // Models write thousands with and without a comma.
     draft.answers.extend((a.1 - b.1 >= 1_000).then(|| (a.1 - b.1).to_string()));
     draft.facts = all_facts([(&a.0, measure.relation), (&b.0, measure.relation)]);
     Some(draft)
@@ -133,6 +136,7 @@ fn shared(world: &World, draws: &mut Draws) -> Option<Draft> {
         (Relation::Industry, "Are {a} and {b} in the same industry?"),
         (Relation::Province, "Do {a} and {b} lie in the same province?"),
     ]);
+    // Drawn first: with random pairs, the answer would mostly be no.
     let wanted = draws.one_in(2);
     let kind = relation.spec().subject;
     let one = world.any(kind, draws);

@@ -71,6 +71,7 @@ impl Description {
 pub(super) fn phantom(world: &World, steps: u64, draws: &mut Draws) -> Option<String> {
     let mut kind = *draws.pick(&Kind::ALL);
     let mut last = None;
+    // What does not exist has no form of its own: one is drawn.
     let mut form: &'static Form = draws.pick(&FORMS);
     let mut words = mention(kind, &world.phantom(kind, draws), form);
     for _ in 0..steps {

@@ -19,6 +19,7 @@ pub(super) fn missing(world: &World, hops: u64, draws: &mut Draws) -> Option<Dra
 
 /// The last fact of the chain holds, but no document states it.
 fn withheld(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    // Enough walks: one fact in 16 is withheld (`WITHHELD`).
     for _ in 0..64 {
         let Some(place) = Description::walked(world, hops.max(1) - 1, draws) else { continue };
         let subject = place.entity;
@@ -43,6 +44,7 @@ fn incomparable(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let kind = relation.spec().subject;
     let [a, b] = (0..64).filter_map(|_| pair(world, [kind, kind], hops, draws)).find(|pair| {
         let [a, b] = pair.each_ref().map(|place| world.is_withheld(Fact { subject: place.entity, relation }));
+        // Exactly one: half of what is asked for can be found.
         a != b
     })?;
     let template = draws.word(&[measure.most, measure.least, measure.difference]);

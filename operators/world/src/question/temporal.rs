@@ -85,6 +85,7 @@ fn elapsed(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let (left, right) = (draws.pick(&EVENTS), draws.pick(&EVENTS));
     let [a, b] = pair(world, [left.kind(), right.kind()], hops, draws)?;
     let years = left.year(world, a.entity)?.abs_diff(right.year(world, b.entity)?);
+    // With 1, the second answer would read `1 years`.
     if years < 2 {
         return None;
     }

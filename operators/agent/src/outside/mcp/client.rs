@@ -41,6 +41,7 @@ impl Client {
 
     /// Returns the tools of the server, as it lists them, sorted by name.
     pub(super) async fn list(&self, attempt: &Attempt) -> Result<Vec<Value>, CallFailure> {
+        // Not compared: this list is what calls are compared with later (`expect`).
         let session = self.session(attempt, false).await?;
         self.listed(&session, attempt).await.map_err(CallFailure::from)
     }
@@ -59,6 +60,7 @@ impl Client {
             outcome => outcome,
         };
         let (result, _) = result.map_err(CallFailure::from)?;
+        // Without a handshake, a result may ask the client for input; earlier revisions have no `resultType`.
         match result.get("resultType").and_then(Value::as_str) {
             None | Some("complete") => Ok(result),
             Some(kind) => {
@@ -88,6 +90,7 @@ impl Client {
         let session = match self.request("initialize", hello(), None, attempt).await {
             Ok((result, id)) => {
                 let session = agreed(&result, id)?;
+                // The protocol demands the notification before normal requests (basic/lifecycle).
                 match &self.server {
                     Server::Http(server) => server.notify(&ready(), &session, attempt).await?,
                     Server::Program(program) => program.notify(&ready()),
@@ -102,6 +105,7 @@ impl Client {
             let found = self.listed(&session, attempt).await.map_err(CallFailure::from)?;
             changed(told, &found)?;
         }
+        // Only now: while the tools are other ones, each call compares again and fails.
         let session = Arc::new(session);
         *known = Some(Arc::clone(&session));
         Ok(session)
@@ -136,6 +140,7 @@ impl Client {
         session: Option<&Session>,
         attempt: &Attempt,
     ) -> Result<(Value, Option<String>), Fault> {
+        // Ids only have to differ: no other memory depends on their order.
         let id = self.serial.fetch_add(1, Ordering::Relaxed);
         let message = request(id, method, params, session);
         match &self.server {
@@ -148,6 +153,7 @@ impl Client {
 /// What the model reads of a tool.
 fn definition<'t>(tools: &'t [Value], name: &Value) -> Option<[Option<&'t Value>; 2]> {
     let tool = tools.iter().find(|tool| tool.get("name") == Some(name))?;
+    // Other fields (annotations, output schemas) reach no model: they may change.
     Some([tool.get("description"), tool.get("inputSchema")])
 }
 

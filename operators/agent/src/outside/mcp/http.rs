@@ -38,6 +38,7 @@ impl HttpServer {
         let messages = if has_type(&answered.headers, EVENTS) {
             events(&answered.body)
         } else {
+            // What is no JSON is reported below, with its status.
             Vec::from_iter(serde_json::from_slice(&answered.body).ok())
         };
         // An error status may carry a JSON-RPC error that says more.
@@ -72,8 +73,10 @@ impl HttpServer {
     ) -> Result<Answered, CallFailure> {
         let mut request = self.http.post(&self.url).body(message.to_string());
         request = request.header(CONTENT_TYPE, "application/json");
+        // The server chooses between the two; a client must accept both (basic/transports).
         request = request.header(ACCEPT, "application/json, text/event-stream");
         if let Some(session) = session {
+            // Required behind the handshake since revision 2025-06-18; earlier servers do not know the header.
             request = request.header("mcp-protocol-version", &session.revision);
             if let Some(id) = &session.id {
                 request = request.header(SESSION, id);

@@ -91,11 +91,13 @@ pub(super) fn agreed(result: &Value, id: Option<String>) -> Result<Session, Call
 
 /// Returns the result in a message, if it is the response with that id.
 pub(super) fn response(message: &Value, id: u64) -> Option<Result<Value, Fault>> {
+    // A request of the server may have the same id: each side numbers its own.
     if message.get("id").and_then(Value::as_u64) != Some(id) || message.get("method").is_some() {
         return None;
     }
     if let Some(error) = message.get("error") {
         let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
+        // These would be refused again; other errors may pass.
         let kind = if REFUSED.contains(&code) { FailureKind::Refused } else { FailureKind::ServerError };
         let said = shortened(error.get("message").and_then(Value::as_str).unwrap_or("an error without a message"));
         // It answers: the error is of this request.
@@ -114,12 +116,14 @@ pub(super) fn events(stream: &[u8]) -> Vec<Value> {
     let text = String::from_utf8_lossy(stream);
     let (mut found, mut data) = (Vec::new(), String::new());
     for line in text.split_inclusive('\n') {
+        // While a stream is read, its last line may still be incomplete.
         let Some(line) = line.strip_suffix('\n') else { break };
         let line = line.strip_suffix('\r').unwrap_or(line);
         if line.is_empty() {
             found.extend(serde_json::from_str(&data).ok());
             data.clear();
         } else if let Some(more) = line.strip_prefix("data:") {
+            // One event may have several lines of data, joined by line breaks (the same section).
             data.push_str(more.strip_prefix(' ').unwrap_or(more));
             data.push('\n');
         }
@@ -139,6 +143,7 @@ pub(super) fn text_of(result: &Value) -> Result<String, String> {
         _ => return Err("its result has no list `content`".to_owned()),
     };
     let mut text = blocks.iter().map(block).collect::<Vec<_>>().join("\n\n");
+    // A tool with structured content should repeat it as text, but need not (server/tools).
     if text.trim().is_empty()
         && let Some(structured) = result.get("structuredContent")
     {

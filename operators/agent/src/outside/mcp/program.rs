@@ -82,6 +82,7 @@ impl ProgramServer {
             .map_err(|error| Fault::Failed(CallFailure::new(FailureKind::Connection, error.to_string(), None)))?;
         match tokio::time::timeout(self.timeout, answer).await {
             Ok(Ok(message)) => {
+                // Before the answer is used: a file that no key covers may have decided it.
                 self.covered()?;
                 response(&message, id).unwrap_or(Err(Fault::Gone))
             }
@@ -91,6 +92,7 @@ impl ProgramServer {
                 Err(Fault::Failed(CallFailure::new(FailureKind::Connection, message.to_owned(), None)))
             }
             Err(_) => {
+                // A program that hangs would let every call time out: the next request starts another one.
                 self.stop();
                 Err(Fault::Failed(late(self.timeout)))
             }
@@ -131,6 +133,7 @@ impl ProgramServer {
     fn start(&self) -> Result<Talk, OperatorError> {
         let given = BTreeMap::new();
         let (command, allowed, writes) = (&self.command, &self.environment, &self.writes);
+        // The timeout is one of requests: the program itself lives as long as the node.
         let program = Program { command, given, allowed, writes, seconds: 0 };
         let mut program = program.start(Stdio::piped(), &self.context)?;
         let waiting = Waiting::default();
@@ -188,6 +191,7 @@ fn read(stdout: ChildStdout, waiting: &Waiting, replies: &Sender<String>, log: &
         }
         let Some(message) = message else { continue };
         match (message.get("method").and_then(Value::as_str), message.get("id")) {
+            // By way of the writer's thread: parts of two lines must not mix.
             (Some(method), Some(id)) => drop(replies.send(reply(method, id).to_string())),
             (None, Some(id)) => {
                 let waits = id.as_u64().and_then(|id| locked(waiting).remove(&id));
@@ -196,6 +200,7 @@ fn read(stdout: ChildStdout, waiting: &Waiting, replies: &Sender<String>, log: &
                     drop(waits.send(message));
                 }
             }
+            // Notifications (logs, progress) want no reply.
             _ => {}
         }
     }
@@ -207,8 +212,10 @@ fn message_in(line: &[u8]) -> (&[u8], Option<Value>) {
         return (&[], Some(message));
     }
     let starts = line.iter().enumerate().filter(|(_, byte)| **byte == b'{').map(|(place, _)| place);
+    // Each place parses the rest of the line again: a long line of braces must not take forever.
     for start in starts.take(MOST_STARTS) {
         if let Ok(message) = serde_json::from_slice::<Value>(&line[start..])
+            // A line of a log may end in JSON that is no message.
             && message.get("jsonrpc").is_some()
         {
             return (&line[..start], Some(message));

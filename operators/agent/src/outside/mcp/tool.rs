@@ -70,6 +70,7 @@ impl McpTool {
         };
         let tools = self.chosen(tools).map_err(|message| self.unusable(&message))?;
         let offers = tools.iter().map(|tool| self.offer(tool)).collect();
+        // Of the chosen ones alone: a change of another tool concerns no rollout.
         self.client.expect(tools);
         offers
     }
@@ -102,6 +103,7 @@ impl McpTool {
 
     /// Runs a call.
     pub(crate) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
+        // The prefix is for the model alone: it enters neither the request nor its key.
         let name = call.tool.strip_prefix(self.params.prefix.as_str()).unwrap_or(call.tool);
         let calling = Calling { tool: self, name, arguments: call.arguments };
         let mut request = json!({"arguments": call.arguments, "tool": name});

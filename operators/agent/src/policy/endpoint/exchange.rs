@@ -85,6 +85,7 @@ impl Exchange {
         let content_type = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_owned);
         let raw = match (decoded(&headers, body, MOST_BYTES), &broken) {
             (Ok(body), _) => Raw { content_type, body },
+            // A body that was cut cannot be decoded either: the connection is the cause.
             (Err(_), Some(failure)) => return Err(failure.clone()),
             (Err(Undecoded { message, beginning }), None) => return Err(bad_response(message, &beginning)),
         };
@@ -202,6 +203,7 @@ impl Exchange {
             let help = Some("raise `timeout_seconds`, or lower `resources: {concurrency: …}`".to_owned());
             return CallFailure { help, ..CallFailure::new(FailureKind::Timeout, message, None) };
         }
+        // A request that cannot be built (a wrong URL) cannot be built by a retry.
         let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Connection };
         let cause = root_cause(error);
         let help = Some(of_connection(&cause, !error.is_connect()).to_owned());
@@ -243,6 +245,7 @@ const PLAIN: &str = "/completions";
 /// The base URL; the address of an operation is one below it.
 fn api_root(base_url: &str) -> &str {
     let base = base_url.trim_end_matches('/');
+    // The longer one first: `/chat/completions` ends in `/completions`, too.
     base.strip_suffix(CHAT).or_else(|| base.strip_suffix(PLAIN)).unwrap_or(base)
 }
 

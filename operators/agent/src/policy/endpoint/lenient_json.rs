@@ -23,6 +23,7 @@ pub(super) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::E
         Err(strict) => strict,
     };
     let mended = mended(json);
+    // A struct refuses a field that is there twice; a `Value` takes the last one.
     let lenient = serde_json::from_str(&mended).or_else(|_| match serde_json::from_str::<Value>(&mended)? {
         Value::String(inner) => serde_json::from_str(&inner),
         value => serde_json::from_value(value),
@@ -56,6 +57,7 @@ fn with_pairs(bytes: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let Some(first) = rest.first() {
+        // These three bytes encode a surrogate (as in CESU-8); valid UTF-8 has none of them.
         let taken = match *rest {
             [0xed, high @ 0xa0..=0xaf, a @ 0x80..=0xbf, 0xed, low @ 0xb0..=0xbf, b @ 0x80..=0xbf, ..] => {
                 joined.extend(String::from_utf16_lossy(&[surrogate(high, a), surrogate(low, b)]).into_bytes());
@@ -89,6 +91,7 @@ fn mended(json: &[u8]) -> String {
         chunk.invalid().iter().for_each(|byte| push_marked(&mut text, *byte));
     }
     let mut mended = String::with_capacity(text.len() + 16);
+    // A byte order mark is no JSON, but parsers may ignore it (RFC 8259, section 8.1).
     let mut rest = text.trim_start_matches('\u{feff}');
     let mut in_text = false;
     while let Some(char) = rest.chars().next() {
@@ -98,6 +101,7 @@ fn mended(json: &[u8]) -> String {
                 mended.push(char);
                 1
             }
+            // Whole: an escaped quote does not end the text.
             '\\' if in_text => escape(rest, &mut mended),
             '\0'..='\x1f' if in_text => {
                 write!(mended, "\\u{:04x}", char as u32).ok();
@@ -150,6 +154,7 @@ fn word(rest: &str, mended: &mut String) -> usize {
         mended.extend(rest.chars().next());
         return 1;
     };
+    // `-null` would be no JSON.
     if mended.ends_with('-') {
         mended.pop();
     }

@@ -253,6 +253,7 @@ impl StoredAnswer {
         }
         let cut = match &self.heard.stop_reason {
             Some(reason) => format.stop().iter().map(String::as_str).find(|stop| Some(*stop) == reason.as_str()),
+            // The server reports no stop text: only an answer that ended by itself can lack one.
             None if message.finish_reason.as_deref() == Some("stop") => format.missing_stop(&message.content),
             None => None,
         };

@@ -68,6 +68,7 @@ async fn find(http: &Client, base: &str, authorization: Option<&HeaderValue>) ->
 }
 
 async fn list(http: &Client, base: &str, authorization: Option<&HeaderValue>) -> Option<Vec<String>> {
+    // It only improves a message: a row that failed must not wait long for it.
     let mut request = http.get(format!("{base}/models")).timeout(PATIENCE);
     if let Some(authorization) = authorization {
         request = request.header(AUTHORIZATION, authorization);
@@ -94,6 +95,7 @@ fn bases(base: &str) -> Vec<String> {
     let mut bases = vec![base.to_owned(), root.to_owned(), root.replace("/v1/v1", "/v1"), format!("{root}/v1")];
     if let Ok(url) = url::Url::parse(root) {
         let host = url.origin().ascii_serialization();
+        // OpenRouter's API is below `/api/v1`, those of Groq and Azure below `/openai/v1`.
         bases.extend([format!("{host}/v1"), format!("{host}/api/v1"), format!("{host}/openai/v1")]);
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -103,6 +105,7 @@ fn bases(base: &str) -> Vec<String> {
 
 fn help(listed: Option<&Listed>, base: &str, model: &str, words: &str) -> String {
     let model = one_line(model);
+    // Ollama says this of a model that was not downloaded.
     if words.contains("try pulling") {
         return format!(
             "run `ollama pull {model}`{}",

@@ -56,6 +56,7 @@ const KNOWN: [Known; 12] = [
         words: &["roles must alternate", "system role not supported"],
         help: "the model's chat template does not take these messages: leave out `system_prompt`, or start the server with \
                another chat template",
+        // It depends on the messages, and other rows may have others.
         counts: Counts::InARow,
     },
     Known {
@@ -83,6 +84,7 @@ const KNOWN: [Known; 12] = [
         counts: Counts::Never,
     },
     Known {
+        // Before "unsupported parameter", which the same message of OpenAI contains: the first match counts.
         words: &["max_completion_tokens"],
         help: "write `max_tokens: null` and `extra: {max_completion_tokens: 4096}`",
         counts: Counts::AtFirst,
@@ -99,6 +101,7 @@ const KNOWN: [Known; 12] = [
         counts: Counts::AtFirst,
     },
     Known {
+        // nginx says this on a port of TLS.
         words: &["plain http request was sent to https"],
         help: "the server speaks TLS: write `https://` in `base_url`",
         counts: Counts::AtFirst,
@@ -145,6 +148,7 @@ fn of(help: &str, counts: Counts) -> Remedy {
 /// Returns what is known of an error status with these words; `has_key`: whether an API key was sent.
 pub(super) fn remedy(status: StatusCode, words: &str, has_key: bool) -> Remedy {
     let words = words.to_lowercase();
+    // The words before the status: servers report one failure with different statuses.
     if let Some(known) = KNOWN.iter().find(|known| known.words.iter().any(|word| words.contains(word))) {
         return of(known.help, known.counts);
     }
@@ -161,9 +165,11 @@ pub(super) fn remedy(status: StatusCode, words: &str, has_key: bool) -> Remedy {
             "set `limits: {requests_per_minute: …}` of the endpoint, or raise `retry: {max_attempts: …}`",
             Counts::InARow,
         ),
+        // llama-server answers so until it has loaded the weights.
         StatusCode::SERVICE_UNAVAILABLE if words.contains("loading") => {
             of("the server loads the model: wait, or raise `retry: {max_attempts: …, backoff: …}`", Counts::InARow)
         }
+        // A wrong path gives 404, or 405 where it takes only GET; vLLM and OpenAI answer 404 for a wrong model, too.
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
             Remedy { help: None, counts: Counts::AtFirst, asks_for_models: true }
         }
@@ -179,6 +185,7 @@ pub(super) fn remedy(status: StatusCode, words: &str, has_key: bool) -> Remedy {
 /// Returns what to do about a connection that fails for this cause; `connects`: whether it was opened.
 pub(super) fn of_connection(cause: &str, connects: bool) -> &'static str {
     let cause = cause.to_lowercase();
+    // rustls says this of bytes that are no TLS record, such as an answer in plain HTTP.
     if cause.contains("corrupt message") || cause.contains("invalidcontenttype") {
         return "the server speaks no TLS: write `http://` in `base_url`";
     }

@@ -53,6 +53,7 @@ impl RequestFrame {
             Api::Chat if format.is_one_text() => Form::Continued,
             Api::Chat => Form::Chat,
         };
+        // `extra` first: none of its fields replaces one that searchmill sets.
         let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
         body.insert("model".to_owned(), json!(params.model));
         // The protocol reads the thoughts in the text (SGLang, searchmill; vLLM ignores it).
@@ -67,12 +68,14 @@ impl RequestFrame {
         if records {
             let is_chat = params.api == Api::Chat;
             fields.push(("return_token_ids", Some(json!(true))));
+            // Chats take a flag, and a count in `top_logprobs`; completions take the count alone.
             fields.push(("logprobs", Some(if is_chat { json!(true) } else { json!(1) })));
             fields.push(("top_logprobs", is_chat.then_some(json!(0))));
             fields.push(("logprobs_mode", params.sends_processed().then_some(json!("processed_logprobs"))));
             // A server's own default would change the distribution that is recorded.
             fields.push(("top_p", Some(json!(params.top_p.unwrap_or(1.0)))));
             for (name, neutral) in NEUTRAL.iter().filter(|(name, _)| !params.extra.contains_key(*name)) {
+                // `top_k` is a whole number in the API, the others are not.
                 let value = if *name == "top_k" { json!(*neutral as i64) } else { json!(neutral) };
                 fields.push((name, Some(value)));
             }
@@ -150,6 +153,7 @@ impl<'a> Conversation<'a> {
     fn body(&self, transport: &str, offer: Offer, messages: &[u8]) -> Bytes {
         let tools = if offer == Offer::Tools { self.frame.tools.as_str() } else { "" };
         let seed = self.seed.map_or_else(String::new, |seed| format!(",\"seed\":{seed}"));
+        // Before the first turn there is no text that could be continued.
         let begun = !self.text.is_empty();
         let form = if begun || self.frame.form == Form::Prompt { self.frame.form } else { Form::Chat };
         let parts = [&self.frame.head, transport, tools, &seed, form.before()].map(str::as_bytes);
@@ -259,6 +263,7 @@ struct Function<'a> {
 }
 
 fn wire_message(message: &Message, resend_reasoning: bool) -> Vec<u8> {
+    // In OpenAI's own form, the content of a message that only calls tools is `null`.
     let silent = message.content.is_empty() && !message.tool_calls.is_empty();
     let message = WireMessage {
         role: &message.role,

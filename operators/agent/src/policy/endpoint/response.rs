@@ -51,6 +51,7 @@ impl Heard {
         // One text each: a secret or half a character may be spread over several parts.
         if let Some(parts) = message.content.as_ref().filter(|content| !content.is_string()) {
             let whole = text(parts);
+            // First: the joined content has no parts that could be thoughts.
             message.reasoning_content = message.thought();
             message.content = Some(Value::String(whole));
         }
@@ -186,6 +187,7 @@ pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     if let Some(error) = &completion.error {
         return Err(format!("the response is an error: {}", error_message(error)));
     }
+    // No request asks for more than one choice (`n`).
     let choice = completion.choices.and_then(|choices| choices.into_iter().next());
     let mut choice = choice.ok_or("the response has no choices")?;
     let stop_reason = choice.stopped_by();

@@ -108,6 +108,7 @@ pub(super) fn write(mut raw: Raw, calls: u64, redactor: &Redactor) -> Result<(Ve
     let packed = if raw.body.len() > LONG { zstd::encode_all(raw.body.as_slice(), 1).ok() } else { None };
     let head = Head { calls, content_type: raw.content_type, zstd: packed.is_some() };
     let mut stored = serde_json::to_vec(&head).map_err(|error| error.to_string())?;
+    // `serde_json` writes no raw line break: the first one ends the head.
     stored.push(b'\n');
     stored.extend(packed.unwrap_or(raw.body));
     Ok((stored, heard))

@@ -61,6 +61,7 @@ struct Joined {
 
 impl Joined {
     fn lines(&mut self, body: &[u8]) -> Result<(), String> {
+        // Lines end in LF, CR or both: the empty line within CR LF is ignored like any other.
         for line in body.split(|byte| matches!(byte, b'\n' | b'\r')) {
             self.line(line)?;
         }
@@ -85,6 +86,7 @@ impl Joined {
                 self.piece(piece)
             }
             Err(error) if error.is_eof() => {
+                // The standard joins the lines of one event so (HTML, section 9.2).
                 self.unfinished.push(b'\n');
                 Ok(())
             }
@@ -97,6 +99,7 @@ impl Joined {
             return Err(format!("the stream broke off with an error: {}", error_message(error)));
         }
         self.model = self.model.take().or(piece.model);
+        // Some servers count up in every piece: the last count is that of the answer.
         self.usage = piece.usage.or(self.usage);
         if let Some(mut choice) = piece.choices.and_then(|choices| choices.into_iter().next()) {
             choice.tokens(piece.prompt_token_ids, &mut self.tokens);

@@ -44,6 +44,7 @@ fn piece(question: &Question, step: Annotated) -> Piece<'_> {
             (best, most) = (Some(evidence), likeness);
         }
     }
+    // Without any likeness the piece has no document, and counts by its sentence alone.
     let mut evidence = best.cloned().unwrap_or_default();
     evidence.fact = Some(step.reference);
     let mut piece = Piece::new(Cow::Owned(evidence));

@@ -14,6 +14,7 @@ pub(super) fn chosen<'e>(
     pieces: impl Iterator<Item = &'e Evidence>,
     matches: EvidenceMatch,
 ) -> Vec<usize> {
+    // From the end: the text before the list may have any number of lines.
     let mut passages: Vec<Message> =
         request.content.lines().rev().map(|line| Message::text(Role::Tool, line)).collect();
     passages.truncate(request.observations.len());

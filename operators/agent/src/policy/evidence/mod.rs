@@ -53,6 +53,7 @@ impl Policy for EvidenceTeacher {
             None => plan::pieces(question),
             Some(field) => match annotation::pieces(question, field) {
                 Ok(pieces) => pieces,
+                // `begin` cannot fail: the row is rejected at its first turn.
                 Err(problem) => return Box::new(Unplanned(problem)),
             },
         };
@@ -155,6 +156,7 @@ impl Teacher<'_> {
                 EvidenceWording::Varied => self.pieces[place].next_query(question, &self.hidden, &mut self.chance),
                 EvidenceWording::Plain => self.pieces[place].next_plain_query(question, &self.hidden, alone),
             };
+            // In one turn, the same query would find the same passages twice.
             if !queries.contains(&query) {
                 queries.push(query);
             }
@@ -192,6 +194,7 @@ impl Teacher<'_> {
             Some(answer) => (wording.answer(), answer.trim()),
             None => (wording.insufficient(), INSUFFICIENT),
         };
+        // The question is the user's message, too: it stands before all messages of the model.
         let requested = messages.iter().any(Message::is_model)
             && messages.last().is_some_and(|last| last.role == Role::User.name());
         self.settings.protocol.write(&Speech::Answer { remark, thought: joined(remark, &close), answer, requested })

@@ -12,6 +12,7 @@ const TELLING_WORDS: usize = 5;
 
 /// Whether the message shows the evidence. Only tool messages can.
 pub(super) fn shows(message: &Message, evidence: &Evidence, matches: EvidenceMatch) -> bool {
+    // A prefill of the protocol has this role, too, and shows no passage.
     if message.role != Role::Tool.name() || message.observations.is_empty() {
         return false;
     }

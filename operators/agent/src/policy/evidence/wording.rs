@@ -15,6 +15,7 @@ pub(super) struct Wording<'a> {
     pub(super) style: EvidenceWording,
 }
 
+// Adding, removing or moving a sentence changes what is drawn: the `VERSION` of `rollout` goes up.
 const OPENINGS: &[&str] = &[
     "",
     "I will start by searching for {q}.",
