@@ -273,6 +273,7 @@ fn rule(params: &ChunkParams) -> Rule {
     let (size, overlap) = (params.size as usize, params.overlap as usize);
     match params.by {
         By::Recursive | By::Markdown => {
+            // A `size` of 1 halves to 0, which `issues` rejects as `min_characters`.
             let min_characters = params.min_characters.unwrap_or(params.size / 2).max(1) as usize;
             let rule = Recursive { size, min_characters };
             if params.by == By::Markdown { Rule::Markdown(rule) } else { Rule::Recursive(rule) }

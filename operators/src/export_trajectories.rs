@@ -136,6 +136,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
                 self.each(inputs, context, |row, _, carried| {
                     Ok(writeln!(target, "{}", with_carried(atif::document(row), "/extra", carried))?)
                 })?;
+                // Dropping the writer would flush too, but hide a full disk.
                 target.flush()?;
             }
             Format::Inspect => {
@@ -194,6 +195,7 @@ impl ExportTrajectoriesParams {
             Ok(())
         })?;
         let head = totals.head(&self.name).to_string();
+        // The samples stream into the object of the head, so that the log may be larger than the memory.
         write!(target, "{},\"samples\":[", head.strip_suffix('}').unwrap_or(&head))?;
         let mut between = "\n";
         self.each(inputs, context, |row, _, carried| {

@@ -211,6 +211,7 @@ impl BlockingKernel for InitModelParams {
         let decoder = DecoderConfig::parse(config.to_string().as_bytes(), "config.json")?;
         let folder = outputs.tree("model")?;
         write_json(&folder.join("config.json"), &config)?;
+        // As in Qwen's own folders, generation ends at either token.
         let generation = json!({"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": false});
         write_json(&folder.join("generation_config.json"), &generation)?;
         write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.context))?;

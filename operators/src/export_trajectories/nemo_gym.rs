@@ -51,6 +51,7 @@ fn response(trajectory: &Trajectory, output: Vec<Value>, tools: Vec<Value>) -> V
     json!({
         "id": format!("resp_{}", trajectory.id),
         "object": "response",
+        // OpenAI's `Response` requires a time, rows have none, and equal rows must give equal files.
         "created_at": 0.0,
         "model": trajectory.model.as_deref().unwrap_or("unknown"),
         "output": output,

@@ -196,6 +196,7 @@ impl AsyncMapKernel for EachRow {
                     Err(_) => attempt += 1,
                 }
                 let mut left = retry.wait(attempt, None);
+                // In short steps: an interrupted run must not wait for the end of a long backoff.
                 while !left.is_zero() {
                     if context.is_draining() {
                         return Err(RowFailure::new(FailureKind::Cancelled, "interrupted"));
