@@ -283,6 +283,7 @@ impl Operator for Rollout {
         let in_text = is_live(params).then(|| Arc::clone(&agent.rules.protocol));
         let calls = counts_errors(params).then(|| tools::Calls::of(in_text));
         let passing = params.until.as_ref().map(|until| until::open(until, more_columns(params))).transpose()?;
+        // Only a server that is sent tool definitions can fail to parse their calls.
         let parses = matches!(params.policy, PolicyParams::Endpoint(_)) && agent.rules.protocol.tools() != "[]";
         let in_text = parses.then(CallsInText::default);
         let samples = params.samples;

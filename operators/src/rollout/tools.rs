@@ -94,6 +94,7 @@ pub(super) fn declared(
     declaration
         .checks_files(move |directory| file_issues(&checked, ranks.as_ref(), directory))
         .unseen((!unseen.is_empty()).then(|| unseen.join("; ")))
+        // A live service may give another answer tomorrow.
         .repeatability(Repeatability::Not)
         .runs_programs(asks || tools.iter().any(ToolParams::is_program))
         .asks_programs(asks)
