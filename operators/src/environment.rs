@@ -72,6 +72,7 @@ impl Environment {
                 all.extend(more.clone());
             }
         }
+        // `rollout` requires `policy`, which `open` adds.
         schema["required"] = json!([]);
         schema
     }

@@ -182,6 +182,7 @@ fn config(params: &InitModelParams, vocab: usize, end: u32, pad: u32) -> Value {
         "rms_norm_eps": 1e-6,
         "tie_word_embeddings": params.tie_embeddings,
         "hidden_act": "silu",
+        // For Llama and Qwen3: transformers builds Qwen2 with its biases in any case.
         "attention_bias": false,
         "attention_dropout": 0.0,
         "initializer_range": params.deviation,

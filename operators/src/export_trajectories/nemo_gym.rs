@@ -60,6 +60,7 @@ fn response(trajectory: &Trajectory, output: Vec<Value>, tools: Vec<Value>) -> V
         "tools": tools,
         "usage": {
             "input_tokens": prompt,
+            // `ResponseUsage` requires the details, which rows do not record.
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": completion,
             "output_tokens_details": {"reasoning_tokens": 0},

@@ -76,6 +76,7 @@ pub(super) fn declared(
     });
     let services = tools.iter().filter_map(ToolParams::service);
     let services: Vec<_> = services.chain(rerank.and_then(RerankParams::service)).collect();
+    // `open` shows an input of the node and calls no service.
     if services.is_empty() {
         return declaration;
     }

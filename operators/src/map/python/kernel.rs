@@ -147,6 +147,7 @@ impl EachRow {
                 if error.blame != Blame::Cancelled {
                     self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
+                // Postponed, not rejected: the node fails, and the next run calls this row again.
                 Err(RowFailure::new(FailureKind::Cancelled, message))
             }
         }

@@ -133,6 +133,7 @@ pub(crate) fn tables_of(text: &str) -> Option<Vec<TableReference>> {
     let mut statements = DFParserBuilder::new(text).build().ok()?.parse_statements().ok()?;
     let (mut tables, _) = resolve_table_references(&statements.pop_front()?, true).ok()?;
     let text = text.to_lowercase();
+    // DataFusion lists table functions such as `range(0, 3)` too.
     tables.retain(|table| table.schema().is_some() || !is_called(&text, table.table()));
     Some(tables)
 }
