@@ -62,6 +62,7 @@ impl TokenizerPath {
                 let (hub, address) = (Hub::from_environment(), model.to_string());
                 match hub.commit(&model) {
                     Some(commit) => Source::Fetched { path: hub.place(&model, &commit, TOKENIZER), address },
+                    // The cache knows no commit of the branch: the run asks the Hub.
                     None => Source::Awaited { address },
                 }
             }

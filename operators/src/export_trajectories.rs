@@ -155,6 +155,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
             Format::NemoGym => {
                 let mut asked_file = file(&folder, "rollouts_materialized_inputs.jsonl")?;
                 let mut done_file = file(&folder, "rollouts.jsonl")?;
+                // An error: without the column, every row would be a reject.
                 if inputs.rows(TRAJECTORIES)?.schema.field_with_name("reward").is_err() {
                     let message = "a rollout of NeMo Gym has a reward, and the rows have no column `reward`";
                     let help = "put `{op: reward, from: …, with: {sum: [{f1: 1}]}}` before the node";

@@ -582,6 +582,7 @@ impl AsyncMapKernel for RolloutKernel {
         async move {
             let mut questions = from_batch::<Question>(row).map_err(|error| unusable(error.0))?;
             let Some(question) = questions.pop() else { return Err(unusable("there is no question in the row")) };
+            // No call is paid for a question without text.
             if question.question.trim().is_empty() {
                 return Err(unusable("the question is empty"));
             }
