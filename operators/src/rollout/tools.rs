@@ -295,6 +295,7 @@ impl Calls {
 /// Formats the most frequent reasons with their numbers; the number of a single one is left out.
 fn most_frequent(reasons: &BTreeMap<String, u64>) -> String {
     let mut frequent: Vec<(&String, &u64)> = reasons.iter().collect();
+    // Stable: equally frequent reasons stay in the order of their texts.
     frequent.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     if let [(only, _)] = frequent[..] {
         return only.clone();

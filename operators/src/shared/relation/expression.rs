@@ -21,6 +21,7 @@ pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
     if text.trim().is_empty() {
         return Some(ParamIssue::new(path, "the SQL expression is empty"));
     }
+    // Before the parser, which is recursive: a deep text would overflow its stack.
     if let Some(issue) = too_deep(path, text) {
         return Some(issue);
     }
