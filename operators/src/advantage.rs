@@ -296,6 +296,7 @@ impl AdvantageParams {
                             read.unfit.push(Some(why));
                             continue;
                         }
+                        // No row can be read then: the tokens are of another model.
                         Err(NoExample::Vocabulary(error)) => return Err(error),
                     }
                 }

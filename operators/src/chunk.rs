@@ -62,6 +62,7 @@ impl TokenizerPath {
                 let (hub, address) = (Hub::from_environment(), model.to_string());
                 match hub.commit(&model) {
                     Some(commit) => Source::Fetched { path: hub.place(&model, &commit, TOKENIZER), address },
+                    // The cache knows no commit of the branch: the run asks the Hub.
                     None => Source::Awaited { address },
                 }
             }
@@ -273,6 +274,7 @@ fn rule(params: &ChunkParams) -> Rule {
     let (size, overlap) = (params.size as usize, params.overlap as usize);
     match params.by {
         By::Recursive | By::Markdown => {
+            // A `size` of 1 halves to 0, which `issues` rejects as `min_characters`.
             let min_characters = params.min_characters.unwrap_or(params.size / 2).max(1) as usize;
             let rule = Recursive { size, min_characters };
             if params.by == By::Markdown { Rule::Markdown(rule) } else { Rule::Recursive(rule) }

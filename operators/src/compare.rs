@@ -75,6 +75,7 @@ impl Operator for Compare {
             .checks_inputs(move |inputs| named.input_issues(inputs).into_iter().collect())
             .checks_columns(move |tables| {
                 let unknown = checked.column_issues(tables);
+                // Types are checked once all columns exist; else an unknown column would be reported twice.
                 if unknown.is_empty() { side::issues(&checked, tables) } else { unknown }
             })
             .gives(|_| {
@@ -114,6 +115,7 @@ impl CompareParams {
             output::write_questions(&base, side, &matching, &by, outputs)?;
             comparisons.push(Comparison::new(self, &base, side, matching, &bootstrap, comparisons.len())?);
         }
+        // The correction needs the p-values of all systems, so it follows the last comparison.
         corrected(&mut comparisons, self.group_by.len());
         output::write_metrics(self, &comparisons, outputs)?;
         let shown = shown::read(self, inputs, &base, &sides, &comparisons, context)?;

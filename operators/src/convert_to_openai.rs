@@ -52,6 +52,7 @@ fn pair(preference: &Preference, thinking: bool) -> Result<Vec<PairRow>, Unfit> 
 /// Builds `{"messages": […], "tools": […]}`.
 fn prompt(messages: &[Message], tools: &[Json], thinking: bool) -> Json {
     let mut row = vec![("messages", entries(messages, thinking))];
+    // OpenAI's API rejects an empty list of tools.
     if !tools.is_empty() {
         row.push(("tools", Json::List(tools.to_vec())));
     }
@@ -78,6 +79,7 @@ fn entry(message: &Message, thinking: bool) -> Json {
 
 fn assistant(spoken: &Spoken, thinking: bool) -> Json {
     let text = spoken.text(thinking);
+    // OpenAI's API writes a message of calls alone with `content: null`.
     let content = if text.is_empty() && !spoken.calls.is_empty() { Json::Null } else { Json::Text(text) };
     let mut entries = vec![("role", Json::text("assistant")), ("content", content)];
     if !spoken.calls.is_empty() {

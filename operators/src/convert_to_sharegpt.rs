@@ -44,11 +44,13 @@ fn convert(conversation: &Conversation, thinking: bool) -> Result<Json, Unfit> {
     }
     let mut conversations = Vec::with_capacity(turns.len());
     for (index, (from, value)) in turns.into_iter().enumerate() {
+        // LLaMA-Factory would only log a warning for such a row and skip it.
         if matches!(from, "human" | "observation") != (index % 2 == 0) {
             return Err(Unfit::new("the turns of the model and of the others do not alternate, as the layout demands"));
         }
         conversations.push(Json::object([("from", Json::text(from)), ("value", Json::Text(value))]));
     }
+    // The layout lists bare functions, without OpenAI's wrapper `{"type": "function", "function": …}`.
     let tools = conversation.tools.iter().map(|tool| tool.get("function").unwrap_or(tool).clone());
     let tools = Json::List(tools.collect()).write();
     Ok(Json::object([

@@ -95,6 +95,7 @@ fn convert(conversation: &Conversation, thinking: bool, template: Template) -> R
 
 /// Builds the row of a pair, or a row with a label for each conversation.
 fn pair(preference: &Preference, thinking: bool, template: Template, unpaired: bool) -> Result<Vec<PairRow>, Unfit> {
+    // Both rollouts were offered the same tools: other pairs are rejects.
     let tools = &preference.chosen.tools;
     let [chosen, rejected] = [&preference.chosen, &preference.rejected].map(|whole| messages(whole, thinking));
     // Rendered also for rows with labels, which have no text: a rollout that cannot be rendered is rejected.

@@ -77,6 +77,7 @@ fn assistant(spoken: &Spoken, thinking: bool) -> Json {
     if !spoken.calls.is_empty() {
         let mut calls = Vec::with_capacity(spoken.calls.len());
         for call in &spoken.calls {
+            // Chat templates apply `tojson` to the arguments: a text would be quoted twice.
             let function = Json::object([("name", Json::text(&call.name)), ("arguments", call.arguments.clone())]);
             calls.push(Json::object([("type", Json::text("function")), ("function", function)]));
         }

@@ -203,6 +203,7 @@ impl ConvertToVerlParams {
         let mut row = match self.layout {
             Layout::SearchR1 => {
                 let mut asked = question.question.trim().to_owned();
+                // Search-R1's own preprocessor adds the question mark, so its prompts always have one.
                 if !asked.ends_with('?') {
                     asked.push('?');
                 }
@@ -228,6 +229,7 @@ impl ConvertToVerlParams {
                 })
             }
             Layout::Verl => {
+                // verl's `default_compute_score` selects the reward of its search example by names with this prefix.
                 let source = format!("searchR1_{}", self.data_source());
                 let truth = json!({"target": question.golden_answers});
                 let asked = &question.question;
@@ -301,6 +303,7 @@ impl BlockingKernel for ConvertToVerlParams {
                 continue;
             }
             let mut decoder =
+                // `flush` returns at most the batch size, so the batch size is all rows.
                 ReaderBuilder::new(SchemaRef::clone(&schema)).with_batch_size(rows.len()).build_decoder()?;
             decoder.serialize(&rows)?;
             let rows =

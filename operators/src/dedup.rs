@@ -195,6 +195,7 @@ impl DedupParams {
 /// The text of an expression, in one Unicode form, lower case, with punctuation and repeated spaces replaced by one space.
 fn normalized(expression: Expr) -> Expr {
     let text = datafusion::logical_expr::cast(expression, arrow::datatypes::DataType::Utf8);
+    // `\p{M}`: a combining mark, such as an Indic vowel sign, belongs to its word.
     trim(vec![regexp_replace(folded().call(vec![text]), lit(r"[^\p{L}\p{M}\p{N}]+"), lit(" "), Some(lit("g")))])
 }
 

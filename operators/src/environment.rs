@@ -72,6 +72,7 @@ impl Environment {
                 all.extend(more.clone());
             }
         }
+        // `rollout` requires `policy`, which `open` adds.
         schema["required"] = json!([]);
         schema
     }
@@ -146,6 +147,7 @@ impl Environment {
     /// Returns why no episode of this question can be judged, if so.
     pub fn unrewarded(&self, question: &Question) -> Option<String> {
         self.judge.as_ref()?;
+        // An episode without turns: if it cannot be judged, the question lacks something, such as golden answers.
         let probe = Episode::new(Arc::clone(&self.rules), &question.question);
         self.reward(&probe.trajectory(question.clone(), 0, PLAYER, None)).err()
     }

@@ -245,6 +245,7 @@ impl Collected {
     /// Records the question of a trajectory; returns false if it has no golden answers and cannot be scored.
     fn note_trajectory(&mut self, trajectory: &Trajectory) -> bool {
         let kind = trajectory.question_type.as_deref();
+        // All samples of a question carry the same evidence.
         if self.answered.insert(trajectory.question_id.clone()) {
             self.retrieval.expect(&trajectory.question_id, &type_name(kind), &trajectory.evidence);
         }
@@ -307,6 +308,7 @@ impl EvaluateParams {
         let Some(schema) = tables.get("trajectories") else { return Vec::new() };
         let mut issues = own::column_issues(schema, &self.group_by, &self.measures);
         let unknown = unknown_keys(schema, "verdicts", &self.verdicts);
+        // `of_rows` fails at the first unknown column; `unknown_keys` lists all of them.
         if unknown.is_empty() {
             let empty = RecordBatch::new_empty(SchemaRef::clone(schema));
             issues.extend(verdicts::of_rows(&empty, &self.verdicts).err().map(ParamIssue::from));
@@ -336,6 +338,7 @@ impl EvaluateParams {
                 && let Some(errors) = column.as_primitive_opt::<Int32Type>()
             {
                 let sum: usize = errors.iter().flatten().map(|count| count as usize).sum();
+                // `None` stays if the rollouts do not count errors: a 0 would claim that no call failed.
                 *collected.tool_errors.get_or_insert_default() += sum;
             }
             let trajectories = from_batch::<Trajectory>(&batch)?.into_iter().zip(verdicts);
@@ -417,6 +420,7 @@ fn read_questions(collected: &mut Collected, inputs: &Inputs, context: &Context)
         for question in from_batch::<Question>(&batch?)? {
             let kind = question.question_type.as_deref();
             collected.retrieval.expect(&question.id, &type_name(kind), &question.evidence);
+            // Trajectories carry their golden answers: those of the table would count a question twice.
             if has_trajectories {
                 collected.unanswered += usize::from(!collected.answered.contains(&question.id));
             } else {

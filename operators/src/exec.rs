@@ -200,6 +200,7 @@ impl Params {
             context.progress().set(rows, 0, "rows");
         }
         drop(stream);
+        // A second table, or a `print` after the end, would otherwise be lost without an error.
         let mut rest = Vec::new();
         stdout.by_ref().take(40).read_to_end(&mut rest).or_else(|error| held_open(error).map(|()| 0))?;
         if rest.is_empty() {

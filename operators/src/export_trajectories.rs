@@ -136,6 +136,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
                 self.each(inputs, context, |row, _, carried| {
                     Ok(writeln!(target, "{}", with_carried(atif::document(row), "/extra", carried))?)
                 })?;
+                // Dropping the writer would flush too, but hide a full disk.
                 target.flush()?;
             }
             Format::Inspect => {
@@ -154,6 +155,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
             Format::NemoGym => {
                 let mut asked_file = file(&folder, "rollouts_materialized_inputs.jsonl")?;
                 let mut done_file = file(&folder, "rollouts.jsonl")?;
+                // An error: without the column, every row would be a reject.
                 if inputs.rows(TRAJECTORIES)?.schema.field_with_name("reward").is_err() {
                     let message = "a rollout of NeMo Gym has a reward, and the rows have no column `reward`";
                     let help = "put `{op: reward, from: …, with: {sum: [{f1: 1}]}}` before the node";
@@ -194,6 +196,7 @@ impl ExportTrajectoriesParams {
             Ok(())
         })?;
         let head = totals.head(&self.name).to_string();
+        // The samples stream into the object of the head, so that the log may be larger than the memory.
         write!(target, "{},\"samples\":[", head.strip_suffix('}').unwrap_or(&head))?;
         let mut between = "\n";
         self.each(inputs, context, |row, _, carried| {

@@ -63,6 +63,7 @@ impl QueryKernel for FilterParams {
             register_functions(session);
             let rows = session.table(ROWS).await?;
             let predicate = rows.parse_sql_expr(&self.predicate).map_err(|error| explain("where", error, &[]))?;
+            // `random()` or `now()` would select other rows than those in the cache.
             require_repeatable("where", &predicate)?;
             let frame = rows.filter(predicate).map_err(|error| explain("where", error, &[]))?;
             check_types(session, "where", frame.logical_plan(), &[])?;

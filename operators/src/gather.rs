@@ -67,6 +67,7 @@ impl Operator for Gather {
 
     fn declare(params: &GatherParams) -> Declaration {
         let first = params.tables.first().map_or_else(String::new, |table| table.name.clone());
+        // The result has the kind of the first input; the run checks that all inputs have it.
         let ports = Ports::new().named_inputs(Accept::AnyRows).same_out(ROWS, &first, "the rows of all inputs");
         let (named, given, checked) = (params.clone(), params.clone(), params.clone());
         Declaration::pure(ports)

@@ -181,6 +181,7 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
 impl BlockingKernel for Params {
     fn run(&self, _inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let world = World::new(context.seed(), self.documents, self.distractors);
+        // Not the global pool, which has a thread per core: the node may have leased fewer.
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(context.threads())
             .build()
@@ -239,8 +240,10 @@ impl Exam {
     /// Whether the question is new and its answer not too frequent: at most two uses plus 1 % of the questions so
     /// far. Null questions have no such limit.
     fn is_welcome(&self, draft: &Draft) -> bool {
+        // A frequent answer would raise the scores that are possible without reading a document.
         let most = 2 + self.drafts.len() / 100;
         let uses = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
+        // All null questions have the same answer.
         !self.asked.contains(&draft.text) && (draft.kind == QuestionType::Null || uses < most)
     }
 }

@@ -182,6 +182,7 @@ fn config(params: &InitModelParams, vocab: usize, end: u32, pad: u32) -> Value {
         "rms_norm_eps": 1e-6,
         "tie_word_embeddings": params.tie_embeddings,
         "hidden_act": "silu",
+        // For Llama and Qwen3: transformers builds Qwen2 with its biases in any case.
         "attention_bias": false,
         "attention_dropout": 0.0,
         "initializer_range": params.deviation,
@@ -211,6 +212,7 @@ impl BlockingKernel for InitModelParams {
         let decoder = DecoderConfig::parse(config.to_string().as_bytes(), "config.json")?;
         let folder = outputs.tree("model")?;
         write_json(&folder.join("config.json"), &config)?;
+        // As in Qwen's own folders, generation ends at either token.
         let generation = json!({"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": false});
         write_json(&folder.join("generation_config.json"), &generation)?;
         write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.context))?;

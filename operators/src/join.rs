@@ -176,6 +176,7 @@ impl JoinParams {
     /// Renames the columns of `right` for the output; its keys become `__key0`, `__key1`, ….
     fn renamed(&self, left: &DFSchema, right: DataFrame) -> Result<DataFrame, OperatorError> {
         let keys = self.right_keys();
+        // Keys often have the same name on both sides, which would be ambiguous in the condition.
         let mut columns: Vec<Expr> =
             keys.iter().enumerate().map(|(index, name)| ident(name).alias(key_name(index))).collect();
         for field in right.schema().fields().iter().filter(|field| !keys.contains(field.name())) {
@@ -199,6 +200,7 @@ impl JoinParams {
         let has_pairs = matches!(self.how, How::Inner | How::Left);
         let kind = match self.how {
             How::Inner => JoinType::Inner,
+            // DataFusion holds the left side of a join in memory, so `right` is on the left here.
             How::Left => JoinType::Right,
             How::Semi => JoinType::RightSemi,
             How::Anti => JoinType::RightAnti,

@@ -143,6 +143,7 @@ impl JudgeKernel {
             Err(message) => {
                 let message = format!("{message}{}", hint(&reply.message));
                 let failure = RowFailure::new(FailureKind::BadResponse, message);
+                // The call is paid for, even if its answer holds no verdict.
                 Err(RowFailure { detail: Some(reply.message.content), usage, ..failure })
             }
         }

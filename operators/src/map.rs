@@ -153,6 +153,7 @@ fn column_issues(params: &MapParams, readers: &BTreeMap<String, Reader>, inputs:
 /// Returns the columns of the output, if they are known.
 fn given_columns(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
     let output = Output::new(&params.answer(), params.explode.as_deref()).ok()?;
+    // Which id the rows keep depends on the kind of the input, which is unknown here.
     if params.kind.is_some() {
         return None;
     }

@@ -278,9 +278,11 @@ impl PairParams {
         tally.questions += 1;
         while pairs.len() < self.pairs_per_question {
             let (Some(best), Some(worst)) = (ranked.next(), ranked.next_back()) else {
+                // A question that already has a pair has merely used up its rows.
                 tally.single += usize::from(pairs.is_empty());
                 break;
             };
+            // The rows between these two rank equally too, so that no further pair can follow.
             if best.key == worst.key {
                 tally.equal += usize::from(pairs.is_empty());
                 break;

@@ -61,6 +61,7 @@ impl Operator for Plot {
         let checked = params.clone();
         Declaration::pure(ports).issues(params.issues()).checks_columns(move |tables| {
             let mut issues = checked.column_issues(tables);
+            // `check` stops at the first unknown column; `column_issues` lists all of them.
             if issues.is_empty() {
                 issues.extend(columns_checked(tables, ROWS, |schema| data::check(&checked, schema)));
             }

@@ -124,9 +124,11 @@ struct ReadKernel {
 impl BlockingKernel for ReadKernel {
     fn run(&self, _: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let is_plain_table = self.params.kind == RowKind::Table && self.params.columns.is_empty();
+        // Parquet files have names and types, so that nothing is inferred and no value is converted.
         if is_plain_table && self.formats().all(|format| format == Some(Format::Parquet)) {
             return self.copy_parquet(outputs, context);
         }
+        // Before the rows: a wrong name in `columns` would otherwise show as a reject of every record.
         self.check_fields(context)?;
         let rule = match (self.params.kind, self.params.layout) {
             (RowKind::Table, _) => Rule::None,
@@ -228,6 +230,7 @@ impl ReadKernel {
         }
         let mut fields: Vec<&str> = origins.iter().flat_map(Origin::fields).collect();
         fields.sort_unstable();
+        // A field that two columns read needs the slower decoder, which looks up each column's source in the record.
         let once = fields.windows(2).all(|pair| pair[0] != pair[1]);
         let plain = origins.iter().all(|origin| matches!(origin, Origin::Field(_)));
         let cells = self.formats().any(|format| matches!(format, Some(Format::Csv | Format::Tsv)));
@@ -261,6 +264,7 @@ impl ReadKernel {
         let mut row = Shape::row();
         let most = match self.params.infer_rows {
             0 => u64::MAX,
+            // With many files, an equal share of rows could be too small to show the types of a file.
             rows => (rows / self.files.len() as u64).max(100),
         };
         // The first rows of every file.
@@ -368,6 +372,7 @@ impl ReadKernel {
     /// fields.
     fn fitting(&self, context: &Context) -> Result<Vec<String>, OperatorError> {
         let kind = RecordKind::from(self.params.kind);
+        // From 1: a layout none of whose typical fields is there does not fit.
         let (mut best, mut names) = (1, Vec::new());
         for layout in Layout::of_kind(kind).filter(|layout| self.params.layout != Some(*layout)) {
             let fit = self.fit(layout, kind, context)?;
@@ -523,6 +528,7 @@ impl<'a, 'b> Sink<'a, 'b> {
 
     fn finish(self, schema: &SchemaRef, kernel: &ReadKernel, context: &Context) -> Result<(), OperatorError> {
         if self.rows == 0 {
+            // If no record can be read, the params are wrong rather than the records.
             if let Some(reject) = self.first_reject {
                 if kernel.params.layout == Some(Layout::Files) {
                     let Reject { id, message, .. } = reject;

@@ -120,6 +120,7 @@ fn take(call: &RecordedCall<'_>, trajectory: &str, seen: &mut IndexMap<String, S
             source: observation.or(observations.first()).map(|one| one.chunk_id.clone()).unwrap_or_default(),
             trajectories: Vec::new(),
         });
+        // The calls of a rollout come one after the other, so its id can only be the last one.
         if found.trajectories.last().is_none_or(|last| last != trajectory) {
             found.trajectories.push(trajectory.to_owned());
         }

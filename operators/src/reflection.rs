@@ -127,6 +127,7 @@ fn phrases(rows: &[Row]) -> Vec<(String, usize)> {
 fn publish(report: &Report<'_>, outputs: &mut Outputs) -> Result<(), OperatorError> {
     let rows = report.metrics();
     if !rows.is_empty() {
+        // Figures of different lexicons cannot be compared, so each row names its own.
         let digests: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|_| &report.lexicon)));
         let lexicon = (Field::new("lexicon", DataType::Utf8, false), digests);
         outputs.write("metrics", &with_columns(&to_batch(&rows)?, vec![lexicon])?)?;

@@ -283,6 +283,7 @@ impl Operator for Rollout {
         let in_text = is_live(params).then(|| Arc::clone(&agent.rules.protocol));
         let calls = counts_errors(params).then(|| tools::Calls::of(in_text));
         let passing = params.until.as_ref().map(|until| until::open(until, more_columns(params))).transpose()?;
+        // Only a server that is sent tool definitions can fail to parse their calls.
         let parses = matches!(params.policy, PolicyParams::Endpoint(_)) && agent.rules.protocol.tools() != "[]";
         let in_text = parses.then(CallsInText::default);
         let samples = params.samples;
@@ -581,6 +582,7 @@ impl AsyncMapKernel for RolloutKernel {
         async move {
             let mut questions = from_batch::<Question>(row).map_err(|error| unusable(error.0))?;
             let Some(question) = questions.pop() else { return Err(unusable("there is no question in the row")) };
+            // No call is paid for a question without text.
             if question.question.trim().is_empty() {
                 return Err(unusable("the question is empty"));
             }

@@ -55,6 +55,7 @@ impl Operator for Sample {
         let ports =
             Ports::new().any_rows_in(ROWS, "rows to sample").same_out(ROWS, ROWS, "sampled rows, in input order");
         let declaration = Declaration::seeded(ports).issues(issues(params));
+        // Any seed will do: the columns do not depend on it.
         declaration.query(SampleKernel { params: params.clone(), seed: 0 })
     }
 
@@ -125,6 +126,7 @@ impl SampleKernel {
         let is_within = match (self.params.n, self.params.fraction) {
             (Some(n), _) => ident(PLACE).lt_eq(lit(n)),
             (None, fraction) => {
+                // Places are whole numbers: those up to the exact count plus a half are as many as the rounded count.
                 let wanted = cast(ident(SIZE), DataType::Float64) * lit(fraction.unwrap_or(1.0)) + lit(0.5);
                 cast(ident(PLACE), DataType::Float64).lt_eq(wanted)
             }

@@ -59,6 +59,7 @@ impl RejectReason {
             }
         }
         reasons.sort_by_key(|reason| std::cmp::Reverse(reason.rows));
+        // Each row may have a message of its own: the list would grow with the rows.
         reasons.truncate(Self::KEPT);
     }
 }
@@ -73,10 +74,13 @@ fn last_frame(detail: &str) -> Option<String> {
         else {
             continue;
         };
+        // The frame of a syntax error names no function.
         let (number, function) = rest.split_once(", in ").unwrap_or((rest, ""));
+        // Without the source file, Python prints no line of code: the next line is another frame.
         let code = lines.peek().map(|code| code.trim()).filter(|code| !code.is_empty() && !code.starts_with("File \""));
         let function = if function.is_empty() { String::new() } else { format!(" in {function}") };
         let code = code.map_or_else(String::new, |code| format!(": {code}"));
+        // A later frame replaces it: the last one is where the exception was raised.
         found = Some(format!("{file}:{}{function}{code}", number.trim()));
     }
     found
@@ -95,6 +99,7 @@ fn numberless(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for ch in text.chars() {
         match ch.is_ascii_digit() {
+            // `9 rows` and `10 rows` become the same text.
             true if plain.ends_with('0') => {}
             true => plain.push('0'),
             false => plain.push(ch),
@@ -170,7 +175,9 @@ impl RunSummary {
     /// interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
+            // As a shell reports SIGINT: 128 + 2.
             _ if self.interrupted => 130,
+            // Before 1: the same run may succeed later, or on another machine.
             _ if self.machine_failure => 5,
             _ if self.failed > 0 => 1,
             _ if self.budget.is_some() => 4,

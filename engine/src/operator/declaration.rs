@@ -174,6 +174,7 @@ impl Declaration {
             let mut known = Tables::new();
             for port in &outputs {
                 let schema = match &port.output {
+                    // A plain table may have any columns, and a folder has none.
                     OutputType::Fixed(PortType::Rows(RecordKind::Table) | PortType::Tree(_)) => None,
                     OutputType::Fixed(PortType::Rows(kind)) => Some(kind.schema()),
                     OutputType::SameAs(input) => inputs.get(input).cloned(),
@@ -335,6 +336,7 @@ impl Declaration {
     #[must_use]
     pub fn fetches(self, fetch: impl Fn(&Context) -> Result<(), OperatorError> + Send + Sync + 'static) -> Self {
         let Some(earlier) = self.fetch else { return Self { fetch: Some(Box::new(fetch)), ..self } };
+        // In the order of the calls: the first failure ends it.
         let all: Fetch = Box::new(move |context| earlier(context).and_then(|()| fetch(context)));
         Self { fetch: Some(all), ..self }
     }

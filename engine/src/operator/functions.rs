@@ -75,6 +75,7 @@ impl ScalarUDFImpl for ToJson {
 
 fn texts(values: &ArrayRef) -> Result<ArrayRef> {
     let field = Arc::new(Field::new("value", values.data_type().clone(), true));
+    // By default, arrow leaves out fields that are null.
     let options = EncoderOptions::default().with_explicit_nulls(true);
     let mut encoder = make_encoder(&field, values.as_ref(), &options)?;
     let mut texts = StringBuilder::with_capacity(values.len(), values.len() * 16);

@@ -64,6 +64,7 @@ impl Draw {
 
     /// Decides about the next sample of the row at this place in the input.
     pub(crate) fn next(&self, row: usize) -> Next {
+        // Without a limit per row, or before its first sample, no result of the row decides.
         let (Some(most), Some(drawn)) = (self.goal.per_row, self.rows.get(row)) else { return Next::Drawn };
         match drawn {
             Drawn { counted, .. } if *counted >= most => Next::Enough,

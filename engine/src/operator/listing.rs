@@ -108,6 +108,7 @@ impl Wanted {
         match self {
             Self::All | Self::Seen => true,
             Self::Visible(endings) | Self::Named(endings) => {
+                // The endings are in lower case; a name such as `README.MD` need not be.
                 let lower = name.to_lowercase();
                 !name.starts_with('.') && endings.iter().any(|ending| lower.ends_with(ending))
             }
@@ -164,6 +165,7 @@ pub(crate) fn list(
             Ok(Listing { files: vec![(wanted.name(&path, folder), path)], ..Listing::default() })
         }
         Ok(_) => Err(SourceProblem::NotAFile(written.to_owned())),
+        // Only if there is no such path: a name may contain these characters itself.
         Err(_) if plain.contains(['*', '?', '[']) => matching(written, plain, wanted, directory),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(SourceProblem::NotFound(written.to_owned())),
         Err(error) => Err(unreadable(written, &error)),

@@ -63,6 +63,7 @@ pub(crate) fn texts(params: &Value) -> Vec<(String, &str)> {
             _ => {}
         }
     }
+    // The stack gives the parts of a value from the last to the first.
     texts.sort_unstable();
     texts
 }
@@ -73,6 +74,7 @@ pub(crate) fn texts(params: &Value) -> Vec<(String, &str)> {
 /// Returns the path of the value that does not fit.
 pub fn read_params<T: DeserializeOwned>(value: Value) -> Result<T, ParamIssue> {
     serde_path_to_error::deserialize(value)
+        // The path is `files[0]` here; paths of issues have dots only.
         .map_err(|error| ParamIssue::new(error.path().to_string().replace(['[', ']'], "."), error.inner().to_string()))
 }
 

@@ -72,6 +72,7 @@ pub fn entry<O: Operator>() -> OperatorEntry {
 
 fn bind<O: Operator>(value: Value) -> Result<BoundOperator, ParamIssue> {
     let params: O::Params = read_params(value)?;
+    // Written back: a default that is spelled out and one that is left out must give the same key.
     let value = serde_json::to_value(&params).map_err(|error| ParamIssue::new("", error.to_string()))?;
     let declaration = O::declare(&params);
     let open = Box::new(move |inputs: &Inputs, context: &Context| O::open(&params, inputs, context));

@@ -66,6 +66,7 @@ impl RowsInput {
     /// Iterates over all rows, in order, at most 8,192 at a time.
     pub fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, OperatorError>> + Send + use<> {
         let memory = Arc::clone(&self.memory);
+        // By index: the iterator outlives the borrow of `self`, so that it cannot borrow the batches.
         let held = (0..memory.len()).map(move |i| Ok(memory[i].clone()));
         held.chain(self.parts.clone().into_iter().flat_map(read_part))
     }

@@ -50,6 +50,7 @@ impl TableRules {
         match &self.query {
             Some(query) if complete => match planned(query.as_ref(), inputs) {
                 Ok(outputs) => (outputs, issues),
+                // Only this error: a check may find the same fault in other words.
                 Err(error) => (gives, vec![error.into()]),
             },
             _ => (gives, issues),

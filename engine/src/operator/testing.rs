@@ -125,6 +125,7 @@ impl Harness {
             seed: 0,
             batch_rows: 8192,
             concurrency: 8,
+            // Short, so that a test of retries does not wait for seconds.
             retry: RetryPolicy { backoff: std::time::Duration::from_millis(10), ..RetryPolicy::default() },
             gpus: 0,
             memory: None,
@@ -259,6 +260,7 @@ impl Harness {
         let tasks = all.iter().flat_map(|row| (0..kernel.samples()).map(move |sample| (row.clone(), sample)));
         let mut done = futures::stream::iter(tasks)
             .map(|(row, sample)| async move { (kernel.run(&row, sample, context).await, row) })
+            // In the order of the input, whichever row ends first, as in a run.
             .buffered(self.concurrency);
         while let Some((result, row)) = done.next().await {
             sums.add(kernel, &result);

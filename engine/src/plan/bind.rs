@@ -87,6 +87,7 @@ fn choose_deciding(spec: &mut Spec, registry: &Registry, errors: &mut Vec<Diagno
     let Some(entry) = registry.iter().find(|entry| entry.decides) else {
         let error = Diagnostic::error("unknown-operator", "no operator of this program decides about loops");
         errors.push(error.at(first.span, "").help("remove `best` and `stop`"));
+        // The nodes that would decide have no operator: each would be reported once more.
         spec.nodes.retain(|node| !node.operator.is_empty());
         return;
     };
@@ -413,6 +414,7 @@ fn wire_node(
     by_port.sort_keys();
     inputs.extend(by_port.into_values().flatten());
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
+    // After the types are taken: what services read decides no type of an output.
     inputs.extend(of_services);
     Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs, variant })
 }

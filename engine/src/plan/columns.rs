@@ -57,6 +57,7 @@ impl Plan {
             let complete = !tables.is_empty() && tables.len() == at_port.values().sum::<usize>();
             let rules = &node.operator.declaration.tables;
             let (mut outputs, issues) = rules.apply(&tables, complete);
+            // Only for outputs that are still unknown: exact columns stay as they are.
             for (port, columns) in rules.at_most(&tables) {
                 outputs.entry(port).or_insert(columns);
             }

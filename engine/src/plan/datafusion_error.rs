@@ -86,6 +86,7 @@ fn choices(wrong: &str, names: &[&str], what: &str) -> String {
 
 /// Returns the new name of a renamed column, otherwise the most similar name if one is close enough.
 fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
+    // First: the new name of a column need not be similar to the old one.
     let new = names.iter().find(|name| renamed(&wrong.to_lowercase()) == Some(**name));
     new.copied().or_else(|| closest(wrong, names.iter().copied()))
 }

@@ -92,6 +92,7 @@ pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], er
     for port in &ports.inputs {
         if matches!(port.arity, Arity::One | Arity::Many) && !bound.contains(&port.name) {
             let message = format!("`{}` needs an input `{}` ({})", node.operator, port.name, port.accept);
+            // Without `from:`, only the node itself has a place in the text.
             let span = node.from_span.unwrap_or(node.id_span);
             let error = Diagnostic::error("missing-input", message).at(span, "");
             errors.push(error.help(format!("add `from: {{{}: NODE}}`", port.name)));
@@ -141,6 +142,7 @@ pub(super) fn output_types(ports: &Ports, inputs: &[(String, PortType)]) -> inde
         types.extend(port_type.map(|port_type| (output.name.clone(), port_type.clone())));
     }
     let rejects = PortType::Rows(searchmill_schemas::RecordKind::Reject);
+    // Every node has rejects, also one whose operator declares no such output.
     types.entry("rejects".to_owned()).or_insert(rejects);
     types
 }

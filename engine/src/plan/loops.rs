@@ -178,6 +178,7 @@ pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<
             decided = Some(decision);
         }
         if let (Some(decision), Some(last)) = (decided, spec.rounds.last()) {
+            // A reference to what the loop hands on names a node of its last round.
             last_decision.extend(last.nodes.iter().map(|id| (id.as_str(), decision)));
         }
     }

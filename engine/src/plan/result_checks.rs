@@ -128,10 +128,12 @@ fn named(column: &str) -> Expr {
 /// Returns the values that more than one row has, with their number.
 fn twice(rows: DataFrame, columns: &[String]) -> DataFusionResult<DataFrame> {
     let keys: Vec<Expr> = columns.iter().map(|column| named(column)).collect();
+    // As with UNIQUE in SQL: rows with a null in their key are not compared.
     let present = keys.iter().cloned().map(Expr::is_not_null).reduce(Expr::and);
     let rows = rows.filter(present.unwrap_or_else(|| lit(true)))?;
     let times = datafusion::functions_aggregate::expr_fn::count(lit(1_i64)).alias(TIMES);
     let groups = rows.aggregate(keys.clone(), vec![times])?.filter(named(TIMES).gt(lit(1_i64)))?;
+    // An aggregate gives its groups in any order: the same rows are to be shown each time.
     groups.sort(keys.into_iter().map(|key| key.sort(true, false)).collect())
 }
 
@@ -143,6 +145,7 @@ fn shown(rows: DataFrame, schema: &SchemaRef, columns: Vec<String>) -> DataFusio
     }
     let order = schema.fields().iter().filter(|field| field.name() != "id" && columns.contains(field.name()));
     selected.extend(order.take(SHOWN).map(|field| named(field.name())));
+    // Rows without an id and without named columns could not be told apart: all columns are shown.
     if selected.is_empty() { Ok(rows) } else { rows.select(selected) }
 }
 
@@ -207,6 +210,7 @@ fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, Port
         return Some(error.help(suggest(port, &names, "its outputs")));
     };
     let counts_rejects = matches!(spec.check.rule, Rule::Rejects { .. });
+    // The number of rejects is known for every node, also for one that writes a folder.
     if counts_rejects || matches!(port_type, PortType::Rows(_)) {
         return None;
     }

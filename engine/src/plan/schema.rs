@@ -168,6 +168,7 @@ fn schedule_schema() -> Value {
                 "description": "What to do with a tick during a run: skip it, queue it, replace the run, or start a second run. Default: skip.",
             },
             "catchup": {
+                // `catchup: null` is read as `none`.
                 "enum": ["none", "latest", "all", null],
                 "description": "What to do with ticks missed while no daemon ran: run none, the latest, or all in order. Default: latest.",
             },
@@ -311,6 +312,7 @@ fn operator_schema(entry: &OperatorEntry, definitions: &mut Map<String, Value>) 
     // References are resolved from the root of the whole schema.
     let own = schema.as_object_mut().and_then(|map| map.remove("$defs"));
     if let Some(map) = schema.as_object_mut() {
+        // A dialect is stated once, at the root of the whole schema.
         map.remove("$schema");
     }
     // Operators may have different types of one name.

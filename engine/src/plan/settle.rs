@@ -186,6 +186,7 @@ impl Plan {
                 return Ok(());
             }
         }
+        // Where its rows come from is found in the nodes before it, which are settled already.
         let (before, rest) = self.nodes.split_at_mut(node.index());
         with_rejects(&mut rest[0], before);
         Ok(())
@@ -271,6 +272,7 @@ fn rename_table(params: &mut Value, name: &str, new: &str, chosen: &Node) {
 /// Gives a node other params.
 fn bind_again(node: &mut Node, params: Value) -> Result<(), OperatorError> {
     let mut operator = (node.entry.bind)(params);
+    // The plan was checked with all tables: fewer may raise an issue that it did not have.
     if let Ok(bound) = &operator
         && let Some(issue) = bound.declaration.issues.first()
     {

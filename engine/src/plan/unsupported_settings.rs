@@ -24,10 +24,12 @@ fn refusal(name: &str, node: &NodeSpec, declaration: &Declaration) -> Option<(&'
             let none = ("makes no calls that could be retried", "remove it; `searchmill run` resumes after a failure");
             Some(declaration.no_retry.unwrap_or(none))
         }
+        // `dead_letter` is what happens in any case: unusable rows go to `rejects`.
         "on_error" if !has_rows && node.on_error != OnError::DeadLetter => {
             Some(("makes no calls per row: unusable rows go to `rejects`", "remove it"))
         }
         "concurrency" if !has_rows => Some(("has no rows in flight", "remove it; `threads` limits its CPU threads")),
+        // The GPUs of a node with services may be for these.
         "gpus" if gpus && !declaration.uses_gpus && node.services.is_empty() => {
             Some(("computes nothing on a GPU with these params", "remove it"))
         }
@@ -35,6 +37,7 @@ fn refusal(name: &str, node: &NodeSpec, declaration: &Declaration) -> Option<(&'
         "isolate" if resources.isolate && declaration.pays() => {
             Some(("calls an endpoint, whose limits and budget need a single process", "remove it"))
         }
+        // In a program built for CUDA, a node with GPUs has a process of its own, which can be stopped.
         "timeout" if !resources.isolate && !gpus => {
             Some(("runs in this process and cannot be stopped", "add `isolate: true`"))
         }

@@ -20,6 +20,7 @@ pub(super) struct Budget {
 impl Budget {
     /// Counts a copy. Returns `false` if the limit is exceeded.
     pub(super) fn charge(&mut self, weight: usize) -> bool {
+        // The count must not wrap around to an allowed one.
         self.copied = self.copied.saturating_add(weight);
         self.copied <= MAX_COPIED
     }

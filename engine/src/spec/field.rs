@@ -147,6 +147,7 @@ fn amount(value: &Spanned, units: &[(&str, f64)], what: &str, help: &str, proble
         None => unit.is_empty().then_some(1.0),
     };
     if let (Some(factor), Ok(number)) = (factor, digits.trim().parse::<f64>())
+        // Not negative, and small enough that every unit leaves a finite number.
         && (0.0..1e15).contains(&number)
     {
         return Some(number * factor);

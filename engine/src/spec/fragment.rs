@@ -100,6 +100,7 @@ fn add_files(to: &mut Fragment, value: Spanned, from: &Place, scope: &mut Scope<
     for wanted in include::files(value, scope, shared) {
         let Some(place) = include::open(&wanted, from, shared) else { continue };
         let Some(file) = fragment(&place, Over::Include(wanted.params), shared) else {
+            // Its nodes are missing now: references to them are not reported.
             shared.unread += 1;
             continue;
         };
@@ -113,6 +114,7 @@ fn add_files(to: &mut Fragment, value: Spanned, from: &Place, scope: &mut Scope<
 fn budget(mut value: Spanned, shared: &mut Shared<'_>) -> (BudgetLimits, PeriodLimits) {
     let mut periods = PeriodLimits::default();
     if let Value::Map(entries) = &mut value.value {
+        // Taken out first: the values of the other keys are amounts.
         let (per_day, per_month) = (take(entries, "per_day"), take(entries, "per_month"));
         periods.per_day = per_day.map(|value| limits(value, "`per_day`", &BudgetLimits::NAMES, shared));
         periods.per_month = per_month.map(|value| limits(value, "`per_month`", &BudgetLimits::NAMES, shared));

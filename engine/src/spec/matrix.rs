@@ -104,6 +104,7 @@ impl Taken<'_> {
 /// Returns all combinations of a matrix, with the last key varying fastest; a single one after an error.
 pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let axes = axes(matrix, problems);
+    // Saturating, in 128 bits: the product of a few long lists must not wrap around to an allowed size.
     let size = axes.iter().fold(1_u128, |size, axis| size.saturating_mul(axis.len() as u128));
     if size > MAX_NODES as u128 {
         let message = format!("this matrix expands to {size} nodes (limit: {MAX_NODES})");
@@ -199,5 +200,6 @@ fn distinct(key: &str, is_named: bool, values: Vec<(String, &Spanned)>, problems
 
 /// Replaces characters that an id cannot have by `_`.
 fn plain(text: &str) -> String {
+    // A `,` or `=` would end a coordinate, and a space the whole reference.
     text.replace(|ch: char| !ch.is_alphanumeric() && !matches!(ch, '_' | '-' | '.' | '+' | '/' | ':'), "_")
 }

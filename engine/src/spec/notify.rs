@@ -77,6 +77,7 @@ fn address(value: &Spanned, problems: &mut Problems) -> Option<String> {
     let url = field::text(value, "`webhook`", problems)?;
     // The address in a secret is known only when a note is sent.
     let is_web = ["http://", "https://", "${secret:"].iter().any(|start| url.starts_with(start));
+    // A user name in a URL comes with a password, which belongs in a secret.
     if !is_web || has_user_info(&url) {
         let fault = field::fault("bad-value", value, "`webhook` is no http or https URL without a user name");
         problems.push(fault.help("write a URL, or `${secret:NAME}` for one that only the environment has"));

@@ -73,6 +73,7 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
     let mut found = Vec::new();
     for repeats in loops {
         for (key, text) in &repeats.next {
+            // Coordinates may contain dots, so that no port is read from a reference with them.
             let port = text.split_once('.').filter(|_| !text.contains('@')).map(|(_, port)| port.to_owned());
             for node in of_last.get(&(repeats.name.as_str(), base(text))).into_iter().flatten() {
                 let variant = &node.id_of_rounds()[base(&node.id).len()..];

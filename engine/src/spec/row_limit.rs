@@ -58,6 +58,7 @@ impl RowLimit {
     /// # Errors
     /// What is wrong with it.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
+        // From the end: the id of a node with a matrix contains `=`.
         let (name, rows) = match text.rsplit_once('=') {
             Some((name, rows)) => (Some(name.trim()), rows),
             None => (None, text),
@@ -78,6 +79,7 @@ impl RowLimit {
 
     /// Returns the rows that a source gives (at most).
     pub fn of(&self, node: &str) -> Option<u64> {
+        // The limit of one variant counts before that of all.
         self.nodes.get(node).or_else(|| self.nodes.get(node_id::name(node))).copied().or(self.every)
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn integer(text: &str) -> Option<i64> {
 }
 
 fn unsigned(digits: &str, radix: u32) -> Option<i64> {
+    // `from_str_radix` takes a sign; the core schema allows none here.
     if digits.starts_with(['+', '-']) { None } else { i64::from_str_radix(digits, radix).ok() }
 }
 
@@ -43,6 +44,7 @@ pub(super) fn number(text: &str) -> Option<f64> {
     if matches!(digits, ".inf" | ".Inf" | ".INF") {
         return Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY });
     }
+    // Rust also parses `inf` and `nan`, which are words in YAML.
     let shaped = digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
     if shaped && digits.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
         text.parse().ok()

@@ -44,6 +44,7 @@ pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<ServiceSpec> 
 
 fn one(name: &Key, body: Spanned, problems: &mut Problems) -> Option<ServiceSpec> {
     let what = format!("the service `{}`", name.text);
+    // The name is part of port names: with a dot, its rest would look like an input of the service.
     if !field::is_id(&name.text) {
         let message = format!("`{}` is not a valid name of a service", name.text);
         problems.push(bad(name.span, message, "a name is made of letters, digits, `_` and `-`"));
@@ -61,6 +62,7 @@ fn one(name: &Key, body: Spanned, problems: &mut Problems) -> Option<ServiceSpec
     let env = take(&mut fields, "env").map(|value| texts(&value, "`env`", problems)).unwrap_or_default();
     let ready = take_as(&mut fields, "ready", field::text, problems);
     let within = take_as(&mut fields, "within", field::duration, problems).unwrap_or(WITHIN);
+    // `--name=value` is the same option as `--name value`.
     let mut options = args.iter().map(|arg| arg.split('=').next().unwrap_or_default());
     if let Some(arg) = options.find(|arg| NO_ARGS.contains(arg)) {
         let help = "start such a server as `program`, whose words and files are in the key";

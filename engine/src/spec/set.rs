@@ -90,6 +90,7 @@ fn declare(around: &Spanned, path: &[String], keys: &[&str], shared: &Shared<'_>
 
 fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
     let file = shared.sources.add(SET, text);
+    // At the first `=`: the value may contain more of them.
     let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
         let fault = Diagnostic::error("bad-set", format!("`--set {text}` is not `--set NAME=VALUE`"));
         shared.report(fault.at(Span::new(file, 0, text.len()), "").help("write `--set teacher.model=NAME`"));

@@ -323,6 +323,7 @@ fn merge(mut entries: Vec<(Key, Spanned)>, merged: Vec<Spanned>) -> Vec<(Key, Sp
 /// Reports duplicate keys (the first few) and keeps the first of each.
 fn distinct(mut entries: Vec<(Key, Spanned)>, problems: &mut Vec<Diagnostic>) -> Vec<(Key, Spanned)> {
     const REPORTED: usize = 20;
+    // Comparing all pairs of keys would be slow. The sort is stable: the first of equal keys stays first.
     let mut order: Vec<_> = (0..entries.len()).collect();
     order.sort_by(|a, b| entries[*a].0.text.cmp(&entries[*b].0.text));
     let same = order.chunk_by(|a, b| entries[*a].0.text == entries[*b].0.text);

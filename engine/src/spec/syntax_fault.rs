@@ -111,6 +111,7 @@ fn wording(info: &str) -> (String, Option<&'static str>) {
         ("the handle wasn't declared", "this tag is unknown", Some("remove the tag")),
         ("unexpected eof", "unexpected end of file", None),
     ];
+    // The first match counts: a text stands before the shorter ones that it contains.
     match CASES.iter().find(|(part, _, _)| info.contains(part)) {
         Some((_, message, help)) => ((*message).to_owned(), *help),
         None => (info.to_owned(), None),

@@ -158,6 +158,7 @@ pub(crate) fn locate(value: &Spanned, dotted_path: &str) -> (Span, Option<Span>)
     for step in dotted_path.split('.').filter(|step| !step.is_empty()) {
         let Some(next) = here.child(step) else { break };
         here = next;
+        // The innermost insertion is the nearest to the param.
         via = here.via.or(via);
     }
     (here.span, via.filter(|via| *via != here.span))

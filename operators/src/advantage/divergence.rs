@@ -55,6 +55,7 @@ pub(super) fn costs(
     inputs: &Inputs,
     context: &Context,
 ) -> Result<Vec<Vec<f64>>, OperatorError> {
+    // Full precision: a divergence is a small difference of log-probabilities, which bf16 would round away.
     let compute = Compute::leased(context, Precision::F32)?;
     context.progress().log(&format!("device: {}", compute.name()));
     let examples: Vec<Example> = sequences.iter().flatten().map(|sequence| sequence.example.clone()).collect();
@@ -85,6 +86,7 @@ pub(super) fn costs(
 pub(super) fn report(kl: RewardKl, costs: &[Vec<f64>], outputs: &mut Outputs) {
     let count = costs.iter().map(Vec::len).sum::<usize>().max(1);
     let paid = costs.iter().flatten().sum::<f64>() / count as f64;
+    // The mean is recovered from what was paid, so with a coefficient of 0 it is unknown.
     if kl.coefficient > 0.0 {
         outputs.figure("reference_kl", paid / kl.coefficient);
     }

@@ -93,6 +93,7 @@ pub(super) fn groups(rollouts: &[Rollout]) -> Vec<Vec<usize>> {
         groups.resize_with(groups.len().max(rollout.group as usize + 1), Vec::new);
         groups[rollout.group as usize].push(row);
     }
+    // A question all of whose rollouts are rejects has a number, but no members.
     groups.retain(|members| !members.is_empty());
     groups
 }
@@ -133,6 +134,7 @@ pub(super) fn token_advantages(
 /// Returns what each rollout earned, compared with the others of its question if the method does so.
 fn values(method: Method, alone: Alone, rollouts: &[Rollout]) -> Vec<f64> {
     let mut advantages: Vec<f64> = rollouts.iter().map(|rollout| rollout.reward).collect();
+    // `reinforce++` has no baseline per question: whitening over all tokens is its only one.
     if !matches!(method, Method::ReinforcePlusPlus) {
         for members in groups(rollouts) {
             let rewards: Vec<f64> = members.iter().map(|row| rollouts[*row].reward).collect();
@@ -149,6 +151,7 @@ fn compared(method: Method, alone: Alone, rewards: &[f64]) -> Vec<f64> {
     let count = rewards.len() as f64;
     if let [reward] = rewards {
         let of_reward = match method {
+            // verl takes a mean of 0 and a deviation of 1 for a question with one rollout.
             Method::Grpo { epsilon, .. } => reward / (1.0 + epsilon),
             _ => *reward,
         };
@@ -188,6 +191,7 @@ impl Scale {
     /// Returns those of values with their numbers of tokens, unless there are fewer than two tokens.
     fn of(values: impl Iterator<Item = (f64, u64)> + Clone) -> Option<Self> {
         let count: u64 = values.clone().map(|(_, tokens)| tokens).sum();
+        // The variance of a sample divides by count − 1.
         if count < 2 {
             return None;
         }

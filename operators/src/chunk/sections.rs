@@ -23,6 +23,7 @@ pub(super) fn cut<'a>(
     metadata: Option<&'a str>,
     tally: &mut Tally<'_>,
 ) -> Vec<Cut<'a>> {
+    // Metadata that is not a JSON object is passed on unchanged.
     let facts = metadata.and_then(|metadata| serde_json::from_str(metadata).ok()).map(Facts::of);
     let mut cuts = Vec::new();
     for section in sections(text) {
@@ -84,6 +85,7 @@ impl Facts {
         }
         if let Some(offsets) = &self.pages {
             let first = offsets.partition_point(|offset| *offset <= piece.start as u64);
+            // The end is exclusive: a piece that ends where a page begins has nothing of that page.
             let last = offsets.partition_point(|offset| *offset <= piece.end.saturating_sub(1) as u64);
             own.insert("page".to_owned(), first.into());
             if last > first {

@@ -49,6 +49,7 @@ pub fn compared_page(compared: &ComparedTables<'_>, context: &Context) -> Result
     for (name, rows) in [base, other].into_iter().zip(&compared.rows) {
         inputs.bind(name, InputArtifact::Rows(rows.clone()));
     }
+    // `compare` writes its report as a file; the folder is removed when `folder` is dropped, after the page was read.
     let folder = tempfile::tempdir()?;
     let mut report = ReportAlone { folder: folder.path().to_owned() };
     params.compare(compared.about, &inputs, &mut report, context)?;

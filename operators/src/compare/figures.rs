@@ -61,6 +61,7 @@ impl Comparison {
             for pair in &matching.both {
                 members.entry(&base.questions[pair.0].groups[column]).or_default().push(*pair);
             }
+            // The streams below leave room for `GROUPS` groups a column: more would share random numbers.
             require_few_groups(members.len(), column, key)?;
             members_of.extend(members.into_iter().map(|(label, pairs)| (Some(column), label.text.clone(), pairs)));
         }

@@ -60,6 +60,7 @@ impl Means {
     /// The system's mean less the baseline's; 0 if only rounding tells them apart.
     pub(super) fn delta(self) -> f64 {
         let delta = self.side - self.base;
+        // Equal values summed in another order may differ in their last bit, and would count as a win.
         if delta.abs() <= ROUNDING * self.base.abs().max(self.side.abs()) { 0.0 } else { delta }
     }
 

@@ -326,6 +326,7 @@ fn interval(figure: &Figure) -> String {
 fn p_value(p: Option<f64>) -> String {
     match p {
         None => NOTHING.to_owned(),
+        // Four decimals would show a p-value of 0, which no test gives.
         Some(p) if p < 0.0001 => "< 0.0001".to_owned(),
         Some(p) => format!("{p:.4}"),
     }

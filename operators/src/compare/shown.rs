@@ -64,6 +64,7 @@ pub(super) fn read(
         };
         let other = &sides[comparison].questions[pair.1];
         let means = (0..params.by.len()).map(|metric| Means::of(question, other, metric)).collect();
+        // Cloned: a row of the baseline may stand beside several systems.
         shown.push(Shown { comparison, id: id.clone(), regressed, means, rows: [one.clone(), two.clone()] });
     }
     Ok(shown)

@@ -85,6 +85,7 @@ impl Question {
 
 /// Hash of a text without its white space, in lower case.
 fn hash(text: &str) -> u64 {
+    // Hashes are compared within one run only, so the algorithm may differ between Rust versions.
     let mut hasher = DefaultHasher::new();
     for word in text.split_whitespace() {
         word.to_lowercase().hash(&mut hasher);
@@ -109,6 +110,7 @@ impl Bound {
             groups: with_groups.then(|| Keys::new(schema, "group_by", &params.group_by)).transpose()?,
         };
         let empty = RecordBatch::new_empty(SchemaRef::clone(schema));
+        // Types of expressions are known without rows, so that a wrong one fails before the first batch.
         bound.numbers(&empty, params)?;
         bound.ids(&empty)?;
         Ok(bound)
@@ -171,6 +173,7 @@ pub(super) fn read(
         reader.read(name, rows, outputs, context)?;
         sides.extend(reader.sides);
     }
+    // The number of a comparison selects its random stream, so it must not depend on the order of the rows.
     sides.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(sides.into_iter().map(|(_, side)| side).collect())
 }
@@ -253,6 +256,7 @@ impl Reader<'_> {
             question.add(&values, row, place, &mut side.missing);
         }
         outputs.write_rows("rejects", &rejects)?;
+        // After each batch: a column of ids as `system` would otherwise fill the memory first.
         if self.sides.len() > SYSTEMS {
             let message = format!("`system`: more than {SYSTEMS} values");
             return Err(OperatorError::pipeline(message).with_help("name a column with one value for each system"));

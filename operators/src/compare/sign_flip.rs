@@ -33,6 +33,7 @@ pub(super) fn sign_flip(differences: &[f64], flips: Flips) -> Option<Test> {
     let mut changed = differences.to_vec();
     changed.retain(|difference| *difference != 0.0);
     let all: f64 = changed.iter().map(|difference| difference.abs()).sum();
+    // The observed signs are one of those tried; rounding must not exclude them.
     let least = changed.iter().sum::<f64>().abs() - ROUNDING * all;
     if differences.is_empty() || (changed.len() > EXACT && flips.permutations == 0) {
         return None;
@@ -83,6 +84,7 @@ fn random_sum(blocks: &[[f64; 16]], flips: Flips, draw: u32) -> f64 {
     let mut random = ChaCha8Rng::seed_from_u64(flips.seed);
     random.set_stream((flips.stream << 32) | u64::from(draw));
     let mut sum = 0.0;
+    // One draw of 64 bits has the signs of 16 blocks of 4 differences.
     for blocks in blocks.chunks(16) {
         let mut signs = random.next_u64();
         for block in blocks {
@@ -99,6 +101,7 @@ pub(super) fn holm(values: &[f64]) -> Vec<f64> {
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
     let (mut corrected, mut largest) = (vec![0.0; values.len()], 0.0_f64);
     for (rank, place) in order.into_iter().enumerate() {
+        // Holm's correction must not give a larger p-value a smaller result than the one before it.
         largest = largest.max(values[place] * (values.len() - rank) as f64).min(1.0);
         corrected[place] = largest;
     }

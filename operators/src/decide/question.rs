@@ -70,6 +70,7 @@ impl Question {
     /// Plans the query and checks that it can give an answer.
     pub(super) async fn plan(&self, session: &SessionContext, tables: &[String]) -> Result<DataFrame, OperatorError> {
         register_functions(session);
+        // Otherwise `copy … to` could write files, and `set` could change the session for the next query.
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         let planned = session.sql_with_options(&self.text, options).await;
         let frame = planned.map_err(|error| explain(&self.path, error, tables))?;

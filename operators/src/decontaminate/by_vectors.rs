@@ -45,6 +45,7 @@ impl ByVectors {
                 let Some(id) = &test.id else {
                     return Err(OperatorError::data(format!("row {} of test set {set} has no id", test.row)));
                 };
+                // Test rows may share an id, and with it one vector.
                 numbers.entry(against.row(id)?).or_default().push(number);
             }
             rows.similar(&against, threshold, context, |pair| {
@@ -53,6 +54,7 @@ impl ByVectors {
             })?;
         }
         for tests in similar.values_mut() {
+            // In the order of the test rows: only the first `LISTED` are listed.
             tests.sort_by_key(|(test, _)| *test);
         }
         Ok(Self { rows, similar })

@@ -76,6 +76,7 @@ impl Report {
             let (mut tests, mut found) = (0, 0);
             for test in index.tests.iter().filter(|test| test.set == set) {
                 tests += 1;
+                // Relaxed: the flags only ever become true, and the threads that set them are done.
                 found += usize::from(test.found.load(Ordering::Relaxed));
             }
             let part = share(found, tests);

@@ -107,6 +107,7 @@ impl TestsIndex {
     /// Returns whether the text is long enough.
     fn add_grams(&mut self, number: u32, words: &Words) -> bool {
         let length = self.ngram.min(words.count());
+        // An `ngram` below `min_words` lowers the limit: no n-gram could reach it.
         if length == 0 || length < self.min_words.min(self.ngram) {
             return false;
         }
@@ -138,6 +139,7 @@ impl TestsIndex {
     fn by_ngram(&self, text: &str) -> Vec<Found> {
         let mut shared: BTreeMap<u32, &str> = BTreeMap::new();
         let words = Words::folded(text);
+        // A short test text is one n-gram of its own length, so the row is cut into every length that occurs.
         for gram in self.lengths.iter().flat_map(|&length| words.windows(length)) {
             let Some(tests) = self.grams.get(&minhash::hash(gram)) else { continue };
             for &test in tests {

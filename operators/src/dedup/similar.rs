@@ -72,6 +72,7 @@ impl Similar {
             let read: Vec<_> = texts
                 .par_iter()
                 .enumerate()
+                // Most rows share no band with another, so their n-grams are not computed again.
                 .filter(|(row, _)| wanted[start + row])
                 .map(|(row, text)| {
                     let candidate = Candidate { set: self.sketcher.set(text), id: id_at(ids.as_ref(), row) };

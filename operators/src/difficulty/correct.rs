@@ -45,6 +45,7 @@ impl Correct {
                 return Ok(());
             }
         }
+        // Samples without golden answers are counted as unjudged; they are no rejects.
         if golden.is_empty() { Ok(()) } else { Err(Unfit::of_empty_answers(golden)) }
     }
 

@@ -131,6 +131,7 @@ fn bin_issues(bins: &BTreeMap<String, f64>) -> Vec<ParamIssue> {
     }
     let mut seen = Vec::new();
     for (label, bound) in bins {
+        // With equal bounds, `rate` would choose between the labels by their names.
         if seen.contains(&bound) {
             let message = format!("another label starts at {bound} too");
             issues.push(ParamIssue::new(format!("cut.pass_rate.{label}"), message));

@@ -50,6 +50,7 @@ impl Sampled {
 
     /// Takes the samples of a question, in order.
     pub(crate) fn take(&mut self, id: &str) -> Vec<bool> {
+        // The order of the questions is that of the other input here, and `shift_remove` takes linear time.
         match self.questions.swap_remove(id) {
             Some((_, samples)) => in_order(samples),
             None => Vec::new(),

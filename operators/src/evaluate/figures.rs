@@ -59,6 +59,7 @@ impl Evaluation {
     /// The columns that the scores are broken down by, each with its groups.
     pub(crate) fn groupings(&self) -> impl Iterator<Item = (&str, &[Group])> {
         let by_column = self.groups.chunk_by(|one, other| one.column == other.column);
+        // The group `all` has no column, so it is not a grouping.
         by_column.filter_map(|groups| Some((groups[0].column.as_deref()?, groups)))
     }
 

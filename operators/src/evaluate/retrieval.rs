@@ -123,6 +123,7 @@ impl<'a> Row<'a> {
         lookup.hits.sort_by_key(|hit| hit.rank);
         let facts: Vec<_> = lookup.hits.iter_mut().map(|hit| std::mem::take(&mut hit.facts)).collect();
         let documents = lookup.hits.iter_mut().map(|hit| std::mem::take(&mut hit.documents)).collect();
+        // A question with gold documents alone has no fact metrics; scores of 0 would lower the means.
         let scores = (!lookup.facts.is_empty()).then(|| lookup.facts.score(&facts));
         Self { id, question_type: &lookup.question_type, scores, gold: &lookup.documents, documents }
     }

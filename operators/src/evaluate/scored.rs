@@ -104,6 +104,7 @@ fn seen_recall(trajectory: &Trajectory) -> Option<f64> {
     }
     let observations = tool_results(trajectory).flat_map(|message| &message.observations);
     let found: Vec<_> = observations.map(|seen| gold.found_in(&seen.document_id, seen.title.as_deref())).collect();
+    // No limit of rank: the model read all observations.
     Some(gold.recall(&found, usize::MAX).recall)
 }
 

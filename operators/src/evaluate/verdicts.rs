@@ -37,6 +37,7 @@ pub(super) fn of_rows(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Vec
 
 fn verdict(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
+        // `cast` writes booleans as `true`; pandas stores integers with missing values as floats, such as `1.0`.
         "true" | "correct" | "yes" | "1" | "1.0" => Some(true),
         "false" | "incorrect" | "no" | "0" | "0.0" => Some(false),
         _ => None,
@@ -46,6 +47,7 @@ fn verdict(text: &str) -> Option<bool> {
 /// Fails if a column has no verdict in any row.
 pub(super) fn require(rows: &[Scored], columns: &[String]) -> Result<(), OperatorError> {
     for (index, name) in columns.iter().enumerate() {
+        // Most likely a wrong column or another spelling of verdicts; the share would be a mean of no rows.
         if !rows.is_empty() && rows.iter().all(|row| row.verdicts[index].is_none()) {
             return Err(OperatorError::pipeline(format!("`verdicts`: no row has a verdict in the column `{name}`"))
                 .with_help("a verdict is a boolean, 1 or 0, or a text such as `True`, `incorrect` or `yes`"));

@@ -63,6 +63,7 @@ pub(super) fn input_issues(params: &Params, inputs: &[&str]) -> Vec<ParamIssue> 
 
 /// Whether a name can be that of a file.
 fn is_plain(name: &str) -> bool {
+    // The name becomes that of a file: a `/` or `..` would lead out of the exchange folder.
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
 
@@ -239,6 +240,7 @@ type Batches = Box<dyn Iterator<Item = Result<RecordBatch, String>>>;
 fn batches(file: &mut File) -> Result<(SchemaRef, Batches), String> {
     fn begin(file: &mut File) -> std::io::Result<(Vec<u8>, File)> {
         let mut start = Vec::new();
+        // Six bytes tell the formats apart: `PAR1`, `ARROW1`, and the marker of a stream.
         file.by_ref().take(6).read_to_end(&mut start)?;
         file.rewind()?;
         Ok((start, file.try_clone()?))

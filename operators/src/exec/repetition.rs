@@ -40,6 +40,7 @@ pub(super) fn repeat<T>(
     loop {
         let failure = match run() {
             Ok(made) => return Ok(made),
+            // A node with one attempt needs no count of them in the message.
             Err(failure) if failure.blame == Blame::Cancelled || retry.max_attempts <= 1 => return Err(failure),
             Err(failure) => failure,
         };
@@ -50,6 +51,7 @@ pub(super) fn repeat<T>(
         attempt += 1;
         let wait = retry.wait(attempt, None);
         let (of, seconds) = (retry.max_attempts, wait.as_secs_f64());
+        // One line per attempt in the log; a program's message may have several.
         let what = failure.message.lines().next().unwrap_or_default().trim_end_matches(':');
         context.progress().log(&format!("{what}; attempt {attempt} of {of} in {seconds:.1} s"));
         if !context.block_on(context.pause(wait)) {

@@ -19,6 +19,7 @@ pub(super) fn document(trajectory: &Trajectory) -> Value {
             "agent",
             filled([
                 ("name", json!("searchmill")),
+                // ATIF requires a version of the agent; rows have only that of their kind.
                 ("version", json!(RecordKind::Trajectory.version().to_string())),
                 ("model_name", json!(trajectory.model)),
                 ("tool_definitions", json!(definitions)),
@@ -72,6 +73,7 @@ fn step(number: usize, message: &Message, results: &[Message]) -> Value {
     let observation = if results.is_empty() { Value::Null } else { json!({"results": results}) };
     let calls: Vec<Value> = message.tool_calls.iter().map(call).collect();
     let mut held = vec!["content", "role", "reasoning", "prompt_tokens", "completion_tokens"];
+    // ATIF has arguments as an object; a text that the object does not give back is stored in `extra`.
     if message.tool_calls.iter().all(is_exact) {
         held.push("tool_calls");
     }

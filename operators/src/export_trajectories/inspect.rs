@@ -57,6 +57,7 @@ impl Totals {
                 "created": EPOCH,
                 "task": name,
                 "dataset": {"name": name, "samples": self.samples},
+                // Inspect's `EvalSpec` requires a model.
                 "model": self.model.as_deref().unwrap_or("unknown"),
                 "config": {},
             },
@@ -94,6 +95,7 @@ pub(super) fn sample(trajectory: &Trajectory) -> Value {
     metadata.insert("tools".to_owned(), json!(definitions));
     filled([
         ("id", json!(trajectory.question_id)),
+        // Inspect counts epochs from 1.
         ("epoch", json!(trajectory.sample_index + 1)),
         ("input", json!(trajectory.question)),
         ("target", json!(trajectory.golden_answers)),
@@ -121,6 +123,7 @@ fn message(said: &Message, before: &[Message]) -> Value {
     if said.is_model() {
         let calls: Vec<Value> = said.tool_calls.iter().map(call).collect();
         let mut held = vec!["role", "content", "reasoning"];
+        // Inspect has arguments as an object; a text that the object does not give back is stored in the metadata.
         if said.tool_calls.iter().all(is_exact) {
             held.push("tool_calls");
         }

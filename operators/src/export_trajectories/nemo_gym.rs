@@ -51,6 +51,7 @@ fn response(trajectory: &Trajectory, output: Vec<Value>, tools: Vec<Value>) -> V
     json!({
         "id": format!("resp_{}", trajectory.id),
         "object": "response",
+        // OpenAI's `Response` requires a time, rows have none, and equal rows must give equal files.
         "created_at": 0.0,
         "model": trajectory.model.as_deref().unwrap_or("unknown"),
         "output": output,
@@ -59,6 +60,7 @@ fn response(trajectory: &Trajectory, output: Vec<Value>, tools: Vec<Value>) -> V
         "tools": tools,
         "usage": {
             "input_tokens": prompt,
+            // `ResponseUsage` requires the details, which rows do not record.
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": completion,
             "output_tokens_details": {"reasoning_tokens": 0},

@@ -21,6 +21,7 @@ pub(super) fn of_rows(batch: &RecordBatch) -> Result<Vec<Option<Rewarded>>, Oper
     let mut rewards = Vec::with_capacity(batch.num_rows());
     for row in 0..batch.num_rows() {
         rewards.push(finite(values, row).map(|value| {
+            // Rewards of another node have no parts: the whole is the only one.
             let parts = parts(batch, row).unwrap_or_else(|| vec![("reward".to_owned(), value)]);
             Rewarded { value, parts }
         }));

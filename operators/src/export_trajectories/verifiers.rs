@@ -22,6 +22,7 @@ pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewarded>, env: 
     info.insert("messages".to_owned(), lost(messages));
     let mut scores = Map::new();
     for (name, value) in rewards.iter().flat_map(|rewards| &rewards.parts) {
+        // The parts are weighted already: their sum is the reward.
         scores.insert(name.clone(), json!({"score": value, "weight": 1.0}));
     }
     let task = json!({"type": "Task", "data": task(trajectory), "key": trajectory.question_id});

@@ -41,6 +41,7 @@ impl Recheck for JudgeRecheck {
                 }
                 Some(_) => {}
             }
+            // No judge is asked about an empty prediction, so its verdict is known.
             let blank = judged.prediction.trim().is_empty();
             if blank && verdict != Verdict::no_answer() {
                 let (recorded, derived) = (format!("{verdict:?}"), format!("{:?}", Verdict::no_answer()));

@@ -97,6 +97,7 @@ impl JudgeRule {
 /// Reads the JSON object that ReSearch's judge writes.
 fn research_verdict(answer: &str) -> Result<Verdict, String> {
     let reply = object_in(answer)?;
+    // The prompt says `judgement`, but a model may use the American spelling.
     let judgement = match (reply.get("judgement"), reply.get("judgment")) {
         (Some(judgement), None) | (None, Some(judgement)) => judgement,
         (Some(_), Some(_)) => return Err("it has both `judgement` and `judgment`".to_owned()),

@@ -33,6 +33,7 @@ pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map
     let mut rows = Vec::with_capacity(batch.num_rows());
     for row in serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>() {
         let mut row = row.map_err(|error| OperatorError::engine(format!("a row is no JSON: {error}")))?;
+        // A template can then read its fields, for example `{{ metadata.year }}`.
         if let Some(Value::String(text)) = row.get(METADATA)
             && let Ok(object) = serde_json::from_str::<Map<String, Value>>(text)
         {

@@ -180,6 +180,7 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     }
     let few = if params.remember.is_some() { 1 } else { context.threads().min(PROCESSES) };
     let stated = context.processes();
+    // Each process creates the class again, with all that it loads, so a class has one process unless more are stated.
     let width = Width { function: stated.unwrap_or(few), class: stated.unwrap_or(1) };
     let (pool, passed) = Pool::of_table(function, names, width, context)?;
     let columns = passed.iter().map(|name| input.schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;

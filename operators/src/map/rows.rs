@@ -40,6 +40,7 @@ impl OutputRows {
         let kind = params.kind.map_or(input.kind, RecordKind::from);
         let answer = Arc::clone(output.columns());
         let explodes = params.explode.is_some();
+        // An answer with a column `id` names its rows itself.
         let derives_ids = kind.id_column().is_some() && !has(&answer, ID);
         if derives_ids && !has(&input.schema, ID) {
             let error = OperatorError::pipeline(format!("{kind} rows need ids, and the input has no column `id`"));
@@ -124,6 +125,7 @@ impl OutputRows {
         let repeated = RecordBatch::try_new_with_options(row.schema(), arrays, &options)?;
         let mut new: Vec<(Field, ArrayRef)> = Vec::new();
         if let Some(name) = self.origin {
+            // `row` is a single row: each of its answers gets its id.
             let ids = StringArray::from(text_column(row, ID)?.iter().cycle().take(count).collect::<Vec<_>>());
             new.push((Field::new(name, DataType::Utf8, true), Arc::new(ids)));
         }

@@ -21,6 +21,7 @@ impl Scale {
         if !step.is_finite() || step <= 0.0 {
             return Self { ticks: vec![low, high], step: high / 2.0 - low / 2.0 };
         }
+        // A tolerance: rounding may leave 0.3 / 0.1 just below 3, which would add an empty step.
         let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
         let ticks = (0..=(last - first) as usize).map(|place| (first + place as f64) * step).collect();
         Self { ticks, step }

@@ -27,6 +27,7 @@ impl Area {
 
 /// About how wide a text of 12 px is.
 pub(super) fn text_width(text: &str) -> f64 {
+    // An estimate: which font is used is up to the reader's browser.
     width(text) as f64 * 6.7
 }
 
@@ -72,6 +73,7 @@ impl Canvas {
 
     /// Returns the elements in a picture of this size.
     pub(super) fn finish(self, width: f64, height: f64, label: &str) -> String {
+        // The style is inside the picture, so that it looks the same outside of a report.
         let (label, style) = (escape(label), include_str!("plot.css"));
         format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" class="k" role="img" aria-label="{label}"><style>{style}</style><rect width="100%" height="100%" class="kb"/>{}</svg>

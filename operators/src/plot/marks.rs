@@ -74,6 +74,7 @@ pub(super) fn legend(canvas: &mut Canvas, params: &PlotParams, data: &Data, area
 /// Draws a bar for each point, those of one place side by side.
 pub(super) fn bars(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
     let series = frame.data.series.len() as f64;
+    // At most 48 px: a single bar would otherwise fill the panel.
     let width = (frame.panel.width / frame.data.x.slots() * 0.8 / series).min(48.0);
     for point in points {
         let [middle, y] = (frame.at)(point);
@@ -83,6 +84,7 @@ pub(super) fn bars(canvas: &mut Canvas, frame: &Frame, points: &[&Point]) {
             left: left + width * 0.04,
             top: y.min(zero),
             width: width * 0.92,
+            // A bar of 0 stays visible as a thin line.
             height: (y - zero).abs().max(0.5),
         };
         canvas.rect(area, &format!(r#"class="f{}""#, point.series), &frame.tooltip(point));

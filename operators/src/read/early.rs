@@ -56,6 +56,7 @@ pub(super) fn file_issues(params: &ReadParams, directory: &Path) -> Vec<ParamIss
     if !issues.is_empty() || params.columns.is_empty() {
         return issues;
     }
+    // Files without records lack no field.
     let Some(seen) = fields_of_all(params, directory).filter(|seen| !seen.is_empty()) else { return issues };
     for (column, text) in &params.columns {
         // What is no origin has an issue of its own.
@@ -80,6 +81,7 @@ fn is_one_here(path: &str) -> bool {
 fn fields_of_all(params: &ReadParams, directory: &Path) -> Option<BTreeSet<String>> {
     let mut seen = BTreeSet::new();
     for path in params.path.list() {
+        // A file that is not looked at may have the field.
         if !is_one_here(&path) {
             return None;
         }

@@ -209,6 +209,7 @@ fn check_files(params: &ReadParams) -> Option<ParamIssue> {
 
 fn check_delimiter(params: &ReadParams) -> Option<ParamIssue> {
     let sign = params.delimiter?;
+    // The reader takes one byte, and none that CSV itself uses.
     if !sign.is_ascii() || matches!(sign, '"' | '\n' | '\r') {
         let issue = ParamIssue::new("delimiter", format!("`{}` cannot separate cells", sign.escape_default()));
         return Some(issue.with_help("write one ASCII character: `\";\"`"));

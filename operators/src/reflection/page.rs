@@ -183,6 +183,7 @@ impl Report<'_> {
         let header = ["Checkpoint", "Step", "Responses", "Ratio", "Interval", &density, &length, &score, "Interval"];
         let mut table = Table::new("Reflection by Checkpoint", &header);
         for group in self.checkpoints.iter().chain([&self.all]) {
+            // The ratio counts every response; the score leaves out those without golden answers.
             let responses = group.measure(&rpr).map_or(0, |estimate| estimate.count);
             let step = group.step.map_or_else(|| NOTHING.to_owned(), |step| step.to_string());
             let [ratio, range] = estimate_cells(group.measure(&rpr));

@@ -44,6 +44,7 @@ impl Statistics {
         match self.questions.get_mut(question) {
             Some(group) => {
                 group.rollouts += 1;
+                // Without a tolerance: the parts of all rollouts are added in the same order.
                 group.equal &= group.first == reward.value;
             }
             None => {
@@ -82,6 +83,7 @@ impl Statistics {
     fn table(&self) -> String {
         let mut text = format!("{:<14} {:>8}  {:>8}\n", "", "mean", "std");
         writeln!(text, "{:<14} {:>8.4}  {:>8.4}", "reward", self.mean, self.deviation()).ok();
+        // A single part would repeat the line above.
         for (name, sum) in self.parts.iter().filter(|_| self.parts.len() > 1) {
             writeln!(text, "  {name:<12} {:>8.4}", sum / self.rewarded as f64).ok();
         }

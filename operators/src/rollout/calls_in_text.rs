@@ -55,9 +55,11 @@ impl CallsInText {
 
 /// Whether an answer without a call holds one in its text.
 pub(super) fn holds_call(message: &Message) -> bool {
+    // A server that parsed one call has a parser.
     if message.role != "assistant" || !message.tool_calls.is_empty() {
         return false;
     }
+    // In its thoughts, a model may quote the syntax of a call.
     thoughts::split(&message.content).said.into_iter().any(|text| {
         let has_arguments = text.contains("\"arguments\"") || text.contains("\"parameters\"");
         MARKS.iter().any(|mark| text.contains(mark)) || has_arguments && text.contains("\"name\"")

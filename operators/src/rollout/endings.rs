@@ -44,6 +44,7 @@ fn ending(rollout: &Trajectory) -> Option<Ending> {
     }
     let last = rollout.messages.iter().rev().find(|message| message.is_model() && !message.is_aside())?;
     let is_empty = last.content.trim().is_empty() && last.tool_calls.is_empty();
+    // First: a cut message may end in half a call, which no parser could have read.
     if last.is_cut() {
         Some(CUT)
     } else if last.finish_reason.as_deref() == Some("content_filter") {

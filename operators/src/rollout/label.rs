@@ -41,6 +41,7 @@ pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Opt
         columns[index] = cast(&values, schema.field(index).data_type()).ok()?;
     }
     let rollout = RecordBatch::try_new(schema, columns).ok()?;
+    // The question may have lost columns since the rollout was recorded.
     let rollout = with_extra(&without_extra(&rollout)?, row).ok()?;
     Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
 }

@@ -36,6 +36,7 @@ pub(super) fn variant(recording: bool, policy: &PolicyParams) -> Option<&'static
     let (temperature, top_p, top_k) = policy.sampled_with().unwrap_or((1.0, 1.0, 0));
     if !recording {
         Some(UNRECORDED)
+    // All rollouts of a question are then the same, and none is better than another.
     } else if temperature <= 0.0 {
         Some(GREEDY)
     } else {

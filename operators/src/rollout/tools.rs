@@ -76,6 +76,7 @@ pub(super) fn declared(
     });
     let services = tools.iter().filter_map(ToolParams::service);
     let services: Vec<_> = services.chain(rerank.and_then(RerankParams::service)).collect();
+    // `open` shows an input of the node and calls no service.
     if services.is_empty() {
         return declaration;
     }
@@ -94,6 +95,7 @@ pub(super) fn declared(
     declaration
         .checks_files(move |directory| file_issues(&checked, ranks.as_ref(), directory))
         .unseen((!unseen.is_empty()).then(|| unseen.join("; ")))
+        // A live service may give another answer tomorrow.
         .repeatability(Repeatability::Not)
         .runs_programs(asks || tools.iter().any(ToolParams::is_program))
         .asks_programs(asks)
@@ -293,6 +295,7 @@ impl Calls {
 /// Formats the most frequent reasons with their numbers; the number of a single one is left out.
 fn most_frequent(reasons: &BTreeMap<String, u64>) -> String {
     let mut frequent: Vec<(&String, &u64)> = reasons.iter().collect();
+    // Stable: equally frequent reasons stay in the order of their texts.
     frequent.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     if let [(only, _)] = frequent[..] {
         return only.clone();

@@ -20,6 +20,7 @@ impl Forest {
     /// Returns the first row of the component.
     pub(crate) fn root(&mut self, mut row: u32) -> u32 {
         while self.0[row as usize] != row {
+            // Path halving: every row on the way now points further up, so that later walks are short.
             let above = self.0[self.0[row as usize] as usize];
             self.0[row as usize] = above;
             row = above;
@@ -30,6 +31,7 @@ impl Forest {
     /// Joins two components.
     pub(crate) fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.root(a), self.root(b));
+        // The smaller number is the root: `dedup` takes the root for the first row of a group.
         self.0[a.max(b) as usize] = a.min(b);
     }
 }

@@ -113,6 +113,7 @@ impl Near {
         issues.extend(self.minhash.issues(&format!("{path}.minhash")));
         let Some(vectors) = &self.vectors else { return issues };
         issues.extend(vectors.issues(&format!("{path}.vectors")));
+        // Defaults are filled in, so only another value shows that `minhash` was written.
         if self.minhash != Minhash::default() {
             let issue = ParamIssue::new(format!("{path}.minhash"), "belongs to words, but `vectors` are compared");
             issues.push(issue.with_help("remove one of the two, or use two nodes"));

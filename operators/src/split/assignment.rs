@@ -22,12 +22,14 @@ impl Unit {
     /// with the seed, the name's length and two 64-bit FNV-1a sums of the name.
     pub(super) fn new(seed: u64, name: &str, linked: bool) -> Self {
         let mut key = [0; 32];
+        // Two sums: with 64 bits, two of some billion names would likely have one key.
         let words = [seed, name.len() as u64, fnv1a(OFFSET, name.as_bytes()), fnv1a(!OFFSET, name.as_bytes())];
         for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         let mut stream = ChaCha8Rng::from_seed(key);
         let rank = stream.next_u64();
+        // 53 bits are all that an f64 holds: a share of 64 bits could round up to 1.
         Self { rows: 0, linked, rank, share: (stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 }
     }
 }
@@ -83,6 +85,7 @@ fn shares(sizes: &[PartSize]) -> Vec<f64> {
 pub(super) fn balanced(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usize>> {
     let mut lacks = targets(units, sizes);
     let mut order: Vec<usize> = (0..units.len()).collect();
+    // Large units first, while all parts have room for them; unlinked rows fill the gaps.
     order.sort_by_key(|unit| (!units[*unit].linked, u64::MAX - units[*unit].rows, units[*unit].rank, *unit));
     let mut assigned = vec![None; units.len()];
     for unit in order {

@@ -31,6 +31,7 @@ impl Components {
         for row in 0..self.linked.len() as u32 {
             let root = self.forest.root(row);
             components.push(*number_of_root.entry(root).or_insert_with(|| {
+                // A row without keys is alone in its component, so the root speaks for all of its rows.
                 linked.push(self.linked[root as usize]);
                 linked.len() as u32 - 1
             }));

@@ -218,6 +218,7 @@ impl Report<'_> {
         self.push_preference(&mut out);
         let norms: &[Curve<'_>] = &[("Norm", "c3", &|step| Some(step.grad_norm))];
         out.push_str(&self.curves("Norm of the gradients", norms, Unit::Number));
+        // Ticks have three decimals, and rates are often below 0.001.
         let rates: &[Curve<'_>] = &[("Rate", "c4", &|step| Some(step.learning_rate * 1000.0))];
         out.push_str(&self.curves("Learning rate, in thousandths", rates, Unit::Number));
         html::page("Training", &(out + "</div>"))

@@ -21,6 +21,7 @@ pub(super) const FILE: &str = "events.out.tfevents.0.searchmill";
 /// If the file cannot be written.
 pub(super) fn write(steps: &RecordBatch, path: &Path) -> Result<(), OperatorError> {
     let mut file = Vec::new();
+    // The first record of every file is the version of the format.
     add_record(&mut file, &event(0, &text_field(3, "brain.Event:2")));
     let places = cast(steps.column_by_name("step").ok_or_else(no_step)?, &DataType::Float64)?;
     let places = places.as_primitive::<Float64Type>();
@@ -28,6 +29,7 @@ pub(super) fn write(steps: &RecordBatch, path: &Path) -> Result<(), OperatorErro
         if field.name() == "step" {
             continue;
         }
+        // TensorBoard groups curves by the part before `/`.
         let tag = match field.name().strip_prefix("eval_") {
             Some(name) => format!("eval/{name}"),
             None => format!("train/{}", field.name()),
@@ -100,6 +102,7 @@ fn add_record(file: &mut Vec<u8>, content: &[u8]) {
 
 /// TensorFlow's masked checksum (`lib/hash/crc32c.h`).
 fn masked(bytes: &[u8]) -> u32 {
+    // The mask is for data that holds checksums itself, whose plain checksum would be weak.
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 

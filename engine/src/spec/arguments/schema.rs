@@ -37,6 +37,7 @@ impl<'s> Schema<'s> {
 
     /// Returns a keyword's value.
     pub(super) fn keyword(&self, name: &str) -> Option<&'s Json> {
+        // What stands beside a `$ref`, such as a description, is about this use of the schema.
         self.outer.get(name).or_else(|| self.here.get(name))
     }
 
@@ -83,6 +84,7 @@ impl<'s> Schema<'s> {
     /// Whether the value may have that type.
     pub(super) fn allows(&self, name: &str) -> bool {
         let types = self.types();
+        // In JSON Schema, a whole number is a number, too.
         let numeric = name == "integer" && types.contains(&"number");
         let implied = types.is_empty() && (name != "object" || self.keyword("properties").is_some());
         numeric || implied || types.contains(&name)

@@ -147,6 +147,7 @@ impl EachRow {
                 if error.blame != Blame::Cancelled {
                     self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
+                // Postponed, not rejected: the node fails, and the next run calls this row again.
                 Err(RowFailure::new(FailureKind::Cancelled, message))
             }
         }
@@ -196,6 +197,7 @@ impl AsyncMapKernel for EachRow {
                     Err(_) => attempt += 1,
                 }
                 let mut left = retry.wait(attempt, None);
+                // In short steps: an interrupted run must not wait for the end of a long backoff.
                 while !left.is_zero() {
                     if context.is_draining() {
                         return Err(RowFailure::new(FailureKind::Cancelled, "interrupted"));

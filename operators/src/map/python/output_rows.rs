@@ -101,6 +101,7 @@ impl PythonRows {
             let Some(field) = self.others.iter().find(|field| field.name() == name) else {
                 return Err(undeclared(name));
             };
+            // `label` gives these columns the values of the current row, so a returned value would be lost.
             if self.riding.contains(name) {
                 let message = format!("the function returned the column `{name}`, which it does not take");
                 return Err(OperatorError::pipeline(message).with_help(
@@ -157,6 +158,7 @@ impl PythonRows {
             all.extend(output.columns().fields().iter().cloned());
             arrays.extend_from_slice(cells::columns(output.columns(), &objects)?.columns());
         }
+        // Without columns, no array tells the number of rows.
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(made.len()));
         let made = RecordBatch::try_new_with_options(Arc::new(Schema::new(all)), arrays, &options)?;
         self.conformed(&made)
@@ -308,6 +310,7 @@ fn cast_as(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef,
     let cast = if !is_alike(found, wanted) {
         Err(format!("a {found} is no {wanted}"))
     } else if found.is_floating() && wanted.is_floating() {
+        // With `safe`, a value that does not fit would become null instead of an error.
         let options = CastOptions { safe: false, ..CastOptions::default() };
         cast_with_options(column, wanted, &options).map_err(|error| error.to_string())
     } else {
@@ -330,7 +333,9 @@ fn item_of(data_type: &DataType) -> Option<&Field> {
 /// Whether values of one type may be values of the other: texts, numbers, yes and no, lists and objects of such.
 fn is_alike(found: &DataType, wanted: &DataType) -> bool {
     match (found, wanted) {
+        // pyarrow gives a column that is `None` in all rows the type null.
         (DataType::Null, _) => true,
+        // Categorical columns of pandas become dictionaries in Arrow.
         (DataType::Dictionary(_, values), wanted) => is_alike(values, wanted),
         (DataType::Struct(found), DataType::Struct(wanted)) => {
             found.len() == wanted.len()

@@ -34,6 +34,7 @@ pub(crate) fn values(batch: &RecordBatch, names: &[String]) -> Result<Vec<Values
 /// Returns the values of these columns, an object of JSON in a line for each row.
 pub(crate) fn lines(batch: &RecordBatch, names: &[String]) -> Result<String, OperatorError> {
     let mut text = Vec::new();
+    // Nulls are written too, so that all lines have the same fields.
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
     let carried = with_bytes_as_text(&columns(batch, names)?).map_err(|(column, _)| {
         let help = format!("encode it by `sql`: `encode({column}, 'base64')`");

@@ -203,6 +203,7 @@ fn system_text(system: Option<&str>, tools: &[Json]) -> Option<String> {
     let mut lines = Vec::with_capacity(tools.len());
     for tool in tools {
         let tool = parsed(tool);
+        // Qwen's template shows tools in OpenAI's wrapper, so a bare function gets one.
         let is_bare = tool.get("type").is_none() && tool.get("function").is_none();
         let wrapped = if is_bare { Json::object([("type", Json::text("function")), ("function", tool)]) } else { tool };
         lines.push(wrapped.write());
@@ -229,6 +230,7 @@ fn write_blocks(blocks: Vec<Block>, template: Template, rendered: &mut Rendered)
         }
         if is_answer {
             write_answer(&block, template, rendered);
+            // ms-swift separates turns by `<|im_end|>\n`, and ends the text with `<|im_end|>` alone.
             rendered.text.push_str(if index + 1 < count { "\n" } else { "" });
         } else {
             rendered.push([START, "user\n"]);

@@ -181,6 +181,7 @@ impl MapKernel for Converter {
                 let (learnt, said) = spans.unzip();
                 let id = &trajectory.id;
                 examples.push(Example {
+                    // The conversation has the id of its rollout, so that both can be joined.
                     id: if number == 0 { id.clone() } else { format!("{id}/{number}") },
                     trajectory_id: Some(id.clone()),
                     question_id: trajectory.question_id.clone(),

@@ -34,6 +34,7 @@ fn directions_shown(text: &str) -> Cow<'_, str> {
     fn steers(c: char) -> bool {
         matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     }
+    // Nearly all reports have none of them, and are not copied.
     if !text.contains(steers) {
         return Cow::Borrowed(text);
     }

@@ -110,6 +110,7 @@ pub(crate) fn number(value: f64) -> String {
 
 /// Formats `95 %`, `99.5 %`.
 pub(crate) fn percent(share: f64) -> String {
+    // Rounded: 0.07 · 100 is 7.000000000000001.
     format!("{} %", (share * 1e6).round() / 1e4)
 }
 

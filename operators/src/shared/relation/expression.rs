@@ -21,6 +21,7 @@ pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
     if text.trim().is_empty() {
         return Some(ParamIssue::new(path, "the SQL expression is empty"));
     }
+    // Before the parser, which is recursive: a deep text would overflow its stack.
     if let Some(issue) = too_deep(path, text) {
         return Some(issue);
     }
@@ -133,6 +134,7 @@ pub(crate) fn tables_of(text: &str) -> Option<Vec<TableReference>> {
     let mut statements = DFParserBuilder::new(text).build().ok()?.parse_statements().ok()?;
     let (mut tables, _) = resolve_table_references(&statements.pop_front()?, true).ok()?;
     let text = text.to_lowercase();
+    // DataFusion lists table functions such as `range(0, 3)` too.
     tables.retain(|table| table.schema().is_some() || !is_called(&text, table.table()));
     Some(tables)
 }

@@ -55,6 +55,7 @@ impl Hash for OfText {
 
 impl OfText {
     fn new(name: &'static str, convert: fn(&str) -> String) -> Self {
+        // `any`, because a text and a list of texts are both accepted; `return_type` checks the type.
         Self { name, signature: Signature::any(1, Volatility::Immutable), convert }
     }
 

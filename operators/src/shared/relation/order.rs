@@ -16,6 +16,7 @@ pub(crate) const KEPT: &str = "__kept";
 
 /// Adds row numbers.
 pub(crate) fn numbered(frame: DataFrame) -> Result<DataFrame, DataFusionError> {
+    // `with_column` would replace the user's column.
     if frame.schema().has_column_with_unqualified_name(ROW) {
         return Err(DataFusionError::Plan(format!("the input may not have a column `{ROW}`")));
     }
