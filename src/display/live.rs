@@ -300,9 +300,7 @@ impl Live {
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "the same result is being computed already"),
             Event::NodeProgress { node, .. } => {
-                if let Some(advance) = Advance::of(event) {
-                    Self::advance(state, node, advance);
-                }
+                Self::advance(state, node, Advance::of(event)?);
                 None
             }
             Event::NodeLog { node, line: text } if node.is_empty() => Some(format!("{WARN}{text}{WARN:#}")),
