@@ -115,10 +115,19 @@ fn relines(path: &Path, change: impl Fn(Vec<&str>) -> Vec<&str>) {
     fs::write(path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).expect("written");
 }
 
+/// Changes a figure of the first line, which stays a record.
+fn change_first_line(run: &Path) {
+    let path = run.join("nodes.jsonl");
+    let text = fs::read_to_string(&path).expect("a file");
+    assert!(text.contains("\"seconds\":0.0"), "{text}");
+    fs::write(&path, text.replacen("\"seconds\":0.0", "\"seconds\":9.0", 1)).expect("written");
+}
+
 #[test]
-fn what_is_gone_of_the_records_of_a_run_is_a_difference() {
+fn what_is_gone_or_changed_in_the_records_of_a_run_is_a_difference() {
     type Harm = fn(&Path);
-    let harms: [(Harm, &str); 6] = [
+    let harms: [(Harm, &str); 7] = [
+        (change_first_line, "nodes.jsonl, line 1: the line was changed: its checksum does not fit"),
         (|run| fs::write(run.join("nodes.jsonl"), "").expect("emptied"), "it has 0 lines, and the run wrote 6"),
         (|run| relines(&run.join("nodes.jsonl"), |lines| lines[..4].to_vec()), "it has 4 lines, and the run wrote 6"),
         (|run| relines(&run.join("nodes.jsonl"), |lines| [&lines[..1], &lines[..5]].concat()), "are not those that"),
