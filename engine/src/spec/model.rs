@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use searchmill_schemas::named;
 use serde::{Deserialize, Serialize};
 
 use super::checks::CheckSpec;
@@ -272,17 +273,19 @@ impl Kept {
     }
 }
 
-/// How a rejected row is handled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnError {
-    /// The node fails.
-    Fail,
-    /// The row goes to `rejects` and the run continues.
-    #[default]
-    DeadLetter,
-    /// The row is counted and dropped.
-    Drop,
+named! {
+    /// How a rejected row is handled.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum OnError {
+        /// The node fails.
+        Fail = "fail",
+        /// The row goes to `rejects` and the run continues.
+        #[default]
+        DeadLetter = "dead_letter",
+        /// The row is counted and dropped.
+        Drop = "drop",
+    }
 }
 
 /// Overrides of the command line.

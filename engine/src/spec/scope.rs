@@ -24,22 +24,9 @@ pub(super) struct Shared<'s> {
     pub(super) included_bytes: usize,
     /// Number of included files that could not be read. What follows from their absence is not reported.
     pub(super) unread: usize,
-    pub(super) environment: &'s dyn Fn(&str) -> Option<String>,
 }
 
-impl<'s> Shared<'s> {
-    pub(super) fn new(sources: &'s mut SourceMap, environment: &'s dyn Fn(&str) -> Option<String>) -> Self {
-        Self {
-            sources,
-            problems: Vec::new(),
-            budget: Budget::default(),
-            included: 0,
-            included_bytes: 0,
-            unread: 0,
-            environment,
-        }
-    }
-
+impl Shared<'_> {
     /// Stores a diagnostic, up to the limit.
     pub(super) fn report(&mut self, problem: Diagnostic) {
         // A matrix of 10,000 nodes repeats an error 10,000 times; duplicates are removed only at the end.
@@ -47,10 +34,13 @@ impl<'s> Shared<'s> {
             self.problems.push(problem);
         }
     }
-}
 
-/// Coordinates of a node in its matrix.
-pub(super) type Coordinates = [Coordinate];
+    /// Reports why there is no value.
+    pub(super) fn refuse<T>(&mut self, problem: Diagnostic) -> Option<T> {
+        self.report(problem);
+        None
+    }
+}
 
 /// The names that `${…}` in one file may refer to.
 pub(super) struct Scope<'a> {
@@ -79,12 +69,12 @@ impl<'a> Scope<'a> {
         Spanned::new(Value::Map(entries.collect()), params.span)
     }
 
-    /// Replaces every `${…}` below a value.
-    pub(super) fn apply(&mut self, value: &mut Spanned, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) {
+    /// Replaces every `${…}` below a value; `matrix`: the coordinates of its node.
+    pub(super) fn apply(&mut self, value: &mut Spanned, matrix: &[Coordinate], shared: &mut Shared<'_>) {
         self.apply_at(value, 1, matrix, shared);
     }
 
-    fn apply_at(&mut self, value: &mut Spanned, depth: usize, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) {
+    fn apply_at(&mut self, value: &mut Spanned, depth: usize, matrix: &[Coordinate], shared: &mut Shared<'_>) {
         self.frames += 1;
         match &mut value.value {
             Value::String(text) if template::has_reference(text) => {
@@ -111,7 +101,7 @@ impl<'a> Scope<'a> {
         text: &str,
         span: Span,
         depth: usize,
-        matrix: Option<&Coordinates>,
+        matrix: &[Coordinate],
         shared: &mut Shared<'_>,
     ) -> Spanned {
         let parts = match template::parse(text) {
@@ -142,7 +132,7 @@ impl<'a> Scope<'a> {
         &mut self,
         target: &Target,
         span: Span,
-        matrix: Option<&Coordinates>,
+        matrix: &[Coordinate],
         shared: &mut Shared<'_>,
     ) -> Option<Spanned> {
         let value = match target {
@@ -162,7 +152,7 @@ impl<'a> Scope<'a> {
         text: &str,
         parts: &[Part],
         span: Span,
-        matrix: Option<&Coordinates>,
+        matrix: &[Coordinate],
         shared: &mut Shared<'_>,
     ) -> Option<Spanned> {
         let (mut whole, mut is_broken) = (String::new(), false);
@@ -183,8 +173,7 @@ impl<'a> Scope<'a> {
             whole += &piece.unwrap_or_default();
             if whole.len() > MAX_STRING {
                 let message = format!("`${{…}}` makes this string longer than {MAX_STRING} bytes");
-                shared.report(Diagnostic::error("too-many-values", message).at(span, ""));
-                return None;
+                return shared.refuse(Diagnostic::error("too-many-values", message).at(span, ""));
             }
         }
         (!is_broken).then(|| Spanned::new(Value::String(whole), span))
@@ -197,13 +186,14 @@ impl<'a> Scope<'a> {
         }
         // Before the limit of frames: a circle is named as one.
         if let Some(start) = self.active.iter().position(|active| *active == name) {
-            shared.report(cycle(&self.active[start..], &name, span));
-            return None;
+            let active = self.active[start..].iter().chain([&name]);
+            let ring = active.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" → ");
+            let fault = Diagnostic::error("param-cycle", format!("the param `{name}` refers to itself"));
+            return shared.refuse(fault.at(span, "closes the cycle").note(format!("the cycle: {ring}")));
         }
         if self.frames > MAX_FRAMES {
             let fault = Diagnostic::error("too-deep", "references between params are nested too deeply");
-            shared.report(fault.at(span, ""));
-            return None;
+            return shared.refuse(fault.at(span, ""));
         }
         // While it is resolved, a reference to it closes a circle.
         self.active.push(name.clone());
@@ -219,32 +209,22 @@ impl<'a> Scope<'a> {
         for (depth, step) in path.iter().enumerate() {
             if matches!(&here.value, Value::String(text) if template::has_reference(text)) {
                 let around = self.lookup(&path[..depth], span, shared)?;
-                return descend(&around, path, depth, span, shared).cloned();
+                let mut here = &around;
+                for (depth, step) in path.iter().enumerate().skip(depth) {
+                    if here.value == Value::Broken {
+                        return None;
+                    }
+                    here = here.child(step).or_else(|| unknown(here, path, depth, span, shared))?;
+                }
+                return Some(here.clone());
             }
             let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { here.child(step) };
             here = next.or_else(|| unknown(here, path, depth, span, shared))?;
         }
         let mut value = here.clone();
-        self.apply_at(&mut value, 1, None, shared);
+        self.apply_at(&mut value, 1, &[], shared);
         Some(value)
     }
-}
-
-fn descend<'v>(
-    value: &'v Spanned,
-    path: &[String],
-    from: usize,
-    span: Span,
-    shared: &mut Shared<'_>,
-) -> Option<&'v Spanned> {
-    let mut here = value;
-    for (depth, step) in path.iter().enumerate().skip(from) {
-        if here.value == Value::Broken {
-            return None;
-        }
-        here = here.child(step).or_else(|| unknown(here, path, depth, span, shared))?;
-    }
-    Some(here)
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
@@ -253,8 +233,7 @@ fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared:
         return None;
     }
     let fault = Diagnostic::error("unknown-param", format!("unknown param `{}`", path.join("."))).at(span, "");
-    shared.report(fault.help_some(param_advice(here, path, depth)));
-    None
+    shared.refuse(fault.help_some(param_advice(here, path, depth)))
 }
 
 /// Returns what a missing step of a path might have meant.
@@ -279,17 +258,25 @@ fn broken(span: Span) -> Spanned {
     Spanned::new(Value::Broken, span)
 }
 
-fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {
-    let ring: Vec<_> = active.iter().map(String::as_str).chain([name]).map(|name| format!("`{name}`")).collect();
-    Diagnostic::error("param-cycle", format!("the param `{name}` refers to itself"))
-        .at(span, "closes the cycle")
-        .note(format!("the cycle: {}", ring.join(" → ")))
-}
-
-fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let (key, matrix) = (path.first()?, matrix.unwrap_or_default());
+/// Returns the value of a coordinate, or the field of it that the path names behind the key.
+fn coordinate(path: &[String], span: Span, matrix: &[Coordinate], shared: &mut Shared<'_>) -> Option<Spanned> {
+    let key = path.first()?;
     if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.key == *key) {
-        return field_of(coordinate, path, span, shared).cloned();
+        let mut here = &coordinate.value;
+        for (depth, step) in path.iter().enumerate().skip(1) {
+            if here.value == Value::Broken {
+                return None;
+            }
+            let Some(next) = here.child(step) else {
+                let (around, variant) = (path[..depth].join("."), &coordinate.name);
+                let message = format!("`matrix.{around}` has no field `{step}` in the variant `{variant}`");
+                let fault = Diagnostic::error("unknown-matrix-key", message).at(span, "");
+                let fault = fault.at_some(elsewhere(here, span), "its value");
+                return shared.refuse(fault.help_some(param_advice(here, path, depth)));
+            };
+            here = next;
+        }
+        return Some(here.clone());
     }
     // The matrix could not be read, and its keys are unknown.
     if matrix.iter().any(|coordinate| coordinate.is_broken() && coordinate.key.is_empty()) {
@@ -299,52 +286,21 @@ fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared:
     let keys: Vec<_> = matrix.iter().filter(|one| one.repeats.is_none()).map(|one| one.key.as_str()).collect();
     let fault = Diagnostic::error("unknown-matrix-key", format!("no matrix key `{key}` here")).at(span, "");
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
-    shared.report(fault.help(help));
-    None
+    shared.refuse(fault.help(help))
 }
 
-fn round(span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let found = matrix.unwrap_or_default().iter().find(|coordinate| coordinate.repeats.is_some());
-    if found.is_none() {
-        let fault = Diagnostic::error("unknown-round", "there are no rounds here").at(span, "");
-        shared.report(fault.help("`${repeat.round}` is known in the nodes of a loop, below `repeat:`"));
+fn round(span: Span, matrix: &[Coordinate], shared: &mut Shared<'_>) -> Option<Spanned> {
+    if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.repeats.is_some()) {
+        return Some(coordinate.value.clone());
     }
-    found.map(|coordinate| coordinate.value.clone())
-}
-
-/// Returns the field of a coordinate that the path names; the path begins with the key.
-fn field_of<'v>(
-    coordinate: &'v Coordinate,
-    path: &[String],
-    span: Span,
-    shared: &mut Shared<'_>,
-) -> Option<&'v Spanned> {
-    let mut here = &coordinate.value;
-    for (depth, step) in path.iter().enumerate().skip(1) {
-        if here.value == Value::Broken {
-            return None;
-        }
-        let Some(next) = here.child(step) else {
-            let message = format!(
-                "`matrix.{}` has no field `{step}` in the variant `{}`",
-                path[..depth].join("."),
-                coordinate.name
-            );
-            let fault = Diagnostic::error("unknown-matrix-key", message)
-                .at(span, "")
-                .at_some(elsewhere(here, span), "its value");
-            shared.report(fault.help_some(param_advice(here, path, depth)));
-            return None;
-        };
-        here = next;
-    }
-    Some(here)
+    let fault = Diagnostic::error("unknown-round", "there are no rounds here").at(span, "");
+    shared.refuse(fault.help("`${repeat.round}` is known in the nodes of a loop, below `repeat:`"))
 }
 
 /// Replaces a map or list of a matrix, which cannot be part of a string, by its name in the node's id.
-fn named(value: Spanned, target: &Target, matrix: Option<&Coordinates>) -> Spanned {
+fn named(value: Spanned, target: &Target, matrix: &[Coordinate]) -> Spanned {
     let Target::Matrix(path) = target else { return value };
-    let coordinate = matrix.unwrap_or_default().iter().find(|coordinate| path[..] == [coordinate.key.clone()]);
+    let coordinate = matrix.iter().find(|coordinate| path[..] == [coordinate.key.clone()]);
     match (&value.value, coordinate) {
         (Value::Map(_) | Value::List(_), Some(coordinate)) => {
             Spanned { value: Value::String(coordinate.name.clone()), ..value }
@@ -354,10 +310,9 @@ fn named(value: Spanned, target: &Target, matrix: Option<&Coordinates>) -> Spann
 }
 
 fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let Some(text) = (shared.environment)(name).or_else(|| default.map(str::to_owned)) else {
+    let Some(text) = std::env::var(name).ok().or_else(|| default.map(str::to_owned)) else {
         let fault = Diagnostic::error("unset-variable", format!("the environment variable `{name}` is not set"));
-        shared.report(fault.at(span, "").help(format!("set it or add a default: `${{env:{name}:-default}}`")));
-        return None;
+        return shared.refuse(fault.at(span, "").help(format!("set it or add a default: `${{env:{name}:-default}}`")));
     };
     let mut value = Spanned::new(scalar::resolve(&text), span);
     // `007` stays `007` where a param takes a text.
@@ -377,8 +332,7 @@ fn piece(value: &Spanned, at: Span, shared: &mut Shared<'_>) -> Option<String> {
         (_, None) => Diagnostic::error("wrong-type", format!("{} cannot be part of a string", value.kind())),
         (_, Some(_)) => return text,
     };
-    shared.report(fault.at(at, "").at_some(elsewhere(value, at), "defined here"));
-    None
+    shared.refuse(fault.at(at, "").at_some(elsewhere(value, at), "defined here"))
 }
 
 fn elsewhere(value: &Spanned, at: Span) -> Option<Span> {
