@@ -73,6 +73,11 @@ pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option
     }
 }
 
+/// Removes a field by name, and reads the entries of a map; none if it is not one.
+pub(super) fn take_map(fields: &mut Fields, name: &str, problems: &mut Problems) -> Fields {
+    take(fields, name).and_then(|value| map(value, &format!("`{name}`"), problems)).unwrap_or_default()
+}
+
 /// Reads text; numbers keep their spelling.
 pub(super) fn text(value: &Spanned, what: &str, problems: &mut Problems) -> Option<String> {
     let text = value.scalar_text();

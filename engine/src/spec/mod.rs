@@ -22,17 +22,14 @@ mod fragment;
 #[cfg(test)]
 mod fuzz;
 mod include;
-mod keep;
 mod load;
 mod matrix;
 mod model;
 mod node;
 mod notify;
-mod params;
 mod pipeline_test;
 mod reference;
 mod repeat;
-mod round_file;
 mod rounds;
 mod row_limit;
 mod scalar;

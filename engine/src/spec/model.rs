@@ -19,7 +19,7 @@ use crate::node_id::NodeId;
 use crate::operator::RetryPolicy;
 
 /// A pipeline as written.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
     /// Its name.
     pub name: String,
@@ -154,6 +154,10 @@ impl NodeSpec {
     /// Returns all bindings: inputs of the operator and inputs of services.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         self.from.iter().chain(self.services.iter().flat_map(|service| &service.from))
+    }
+
+    pub(super) fn bindings_mut(&mut self) -> impl Iterator<Item = &mut Binding> {
+        self.from.iter_mut().chain(self.services.iter_mut().flat_map(|service| &mut service.from))
     }
 }
 

@@ -5,19 +5,20 @@ use std::collections::BTreeSet;
 
 use super::coordinate::{Coordinate, base};
 use super::decision::{self, Binder};
-use super::field::{self, Problems, take};
-use super::include::Place;
-use super::model::{NodeSpec, Reference};
-use super::node;
-use super::reference;
+use super::field::{self, Problems, take, take_whole};
+use super::include::{self, Place, Wanted};
+use super::model::{Kept, NodeSpec, Reference};
 use super::rounds::{self, Loop, bad};
 use super::scope::{Scope, Shared};
+use super::set::{Over, params};
 use super::value::{Key, Spanned, Value};
-use super::{keep, matrix, round_file, suggest};
+use super::{matrix, node, reference, suggest, syntax};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::node_id::ROUND;
 
 const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop", "keep", "include"];
+/// Keys of a file that a loop includes: those have no loops of their own.
+const FILE_KEYS: &[&str] = &["name", "description", "params", "nodes", "include"];
 
 /// Limit of rounds of a loop.
 const MAX_ROUNDS: u64 = 10_000;
@@ -56,14 +57,13 @@ fn read(
     let mut next = carried(take(&mut fields, "next"), "`next`", false, scope, shared);
     // Before the nodes are read: each is read once for each round.
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
-    let keep = keep::read(take(&mut fields, "keep"), scope, shared);
-    let nodes = take(&mut fields, "nodes");
-    let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
+    let keep = take(&mut fields, "keep").and_then(|value| kept(value, scope, shared));
+    let mut entries = field::take_map(&mut fields, "nodes", &mut shared.problems);
     let (mut unrolled, unread) = (Vec::new(), shared.unread);
     let included = take(&mut fields, "include");
     let includes = included.is_some();
     if let Some(value) = included {
-        unrolled = round_file::nodes(value, &outer, place, scope, shared);
+        unrolled = of_files(value, &outer, place, scope, shared);
     }
     let is_whole = shared.unread == unread;
     if entries.is_empty() && !includes {
@@ -107,7 +107,7 @@ fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mu
         shared.report(fault.at(name.span, "").help("write `rounds: 10`"));
         return 1;
     };
-    scope.apply(&mut value, None, shared);
+    scope.apply(&mut value, &[], shared);
     match field::whole(&value, "`rounds`", 1, &mut shared.problems) {
         Some(rounds) if rounds > MAX_ROUNDS => {
             let message = format!("`rounds` is {rounds} (limit: {MAX_ROUNDS})");
@@ -116,6 +116,64 @@ fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mu
         }
         rounds => rounds.unwrap_or(1),
     }
+}
+
+/// Reads `last` or `{every: 10, last: 2}`: of which rounds the folders (models, states, indexes) stay in the store. What is
+/// not written: the last round alone.
+fn kept(mut value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<Kept> {
+    scope.apply(&mut value, &[], shared);
+    match &value.value {
+        Value::Broken => None,
+        Value::Map(_) => {
+            let mut fields = field::fields(value, "`keep`", &["every", "last"], &mut shared.problems);
+            let every = take_whole(&mut fields, "every", 1, &mut shared.problems);
+            let last = take_whole(&mut fields, "last", 1, &mut shared.problems);
+            Some(Kept { every, last: last.unwrap_or(Kept::LAST.last) })
+        }
+        // The only word: to keep all rounds, leave `keep` out.
+        Value::String(word) if word == "last" => Some(Kept::LAST),
+        _ => {
+            let fault = field::wrong_type(&value, "`keep`", "`last` or a map");
+            shared.refuse(fault.help("write `keep: last` or `keep: {every: 10, last: 2}`"))
+        }
+    }
+}
+
+/// Reads the nodes of the files that `include:` names, for each of the loop's coordinates.
+fn of_files(
+    value: Spanned,
+    outer: &[Vec<Coordinate>],
+    from: &Place,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Vec<NodeSpec> {
+    let mut found = Vec::new();
+    for wanted in include::files(value, scope, shared) {
+        match of_file(wanted, outer, from, shared) {
+            Some(nodes) => found.extend(nodes),
+            None => shared.unread += 1,
+        }
+    }
+    found
+}
+
+fn of_file(wanted: Wanted, outer: &[Vec<Coordinate>], from: &Place, shared: &mut Shared<'_>) -> Option<Vec<NodeSpec>> {
+    let place = include::open(&wanted, from, shared)?;
+    let root = syntax::parse(place.file, shared.sources, &mut shared.problems)?;
+    let what = "a file that a loop includes";
+    if !matches!(root.value, Value::Map(_)) {
+        return shared.refuse(field::wrong_type(&root, what, "a map"));
+    }
+    let mut fields = field::fields(root, what, FILE_KEYS, &mut shared.problems);
+    let raw = params(take(&mut fields, "params"), place.file, Over::Include(wanted.params), shared);
+    let mut scope = Scope::new(&raw);
+    // For the errors: params that no node uses are checked as well.
+    scope.resolve_all(shared);
+    let (own, included) = (field::take_map(&mut fields, "nodes", &mut shared.problems), take(&mut fields, "include"));
+    let mut found = included.map(|value| of_files(value, outer, &place, &mut scope, shared)).unwrap_or_default();
+    found.extend(node::all(own, outer, &mut scope, shared));
+    include::prefix(&mut found, &mut [], &wanted.prefix);
+    Some(found)
 }
 
 /// What rounds carry.
@@ -136,7 +194,7 @@ fn carried(
     shared: &mut Shared<'_>,
 ) -> Vec<Entry> {
     let Some(mut value) = value else { return Vec::new() };
-    scope.apply(&mut value, None, shared);
+    scope.apply(&mut value, &[], shared);
     let mut entries = Vec::new();
     for (name, value) in field::map(value, what, &mut shared.problems).unwrap_or_default() {
         field::node_id(&name.text, name.span, &mut shared.problems);
@@ -166,23 +224,20 @@ fn outer(
     let variants = match matrix {
         None => vec![Vec::new()],
         Some(mut matrix) => {
-            scope.apply(&mut matrix, None, shared);
+            scope.apply(&mut matrix, &[], shared);
             matrix::combinations(&matrix, &mut shared.problems)
         }
     };
     let mut outer = Vec::new();
     for variant in &variants {
         for round in 0..rounds {
-            outer.push([variant.as_slice(), &[coordinate(name, round)]].concat());
+            let value = Spanned::new(Value::Int(i64::try_from(round).unwrap_or(i64::MAX)), name.span);
+            let (key, repeats) = (ROUND.to_owned(), Some(name.text.clone()));
+            let coordinate = Coordinate { key, name: round.to_string(), value, is_named: false, repeats };
+            outer.push([variant.as_slice(), &[coordinate]].concat());
         }
     }
     outer
-}
-
-fn coordinate(name: &Key, round: u64) -> Coordinate {
-    let value = Spanned::new(Value::Int(i64::try_from(round).unwrap_or(i64::MAX)), name.span);
-    let (key, repeats) = (ROUND.to_owned(), Some(name.text.clone()));
-    Coordinate { key, name: round.to_string(), value, is_named: false, repeats }
 }
 
 /// What a loop carries, and what it is made of.
@@ -240,8 +295,7 @@ fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut 
     // None in the first round, which starts from `carry`.
     let before = round.name.parse::<u64>().unwrap_or_default().checked_sub(1);
     let entries = if before.is_some() { next } else { carry };
-    let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
-    for binding in node.from.iter_mut().chain(of_services) {
+    for binding in node.bindings_mut() {
         binding.references.retain_mut(|reference| {
             // A decision reads the one of the round before.
             if reference.round.is_some() {

@@ -8,11 +8,11 @@ use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_VALUES, height, weight};
 use super::scalar;
 use super::syntax_fault::{self, too_deep};
 use super::value::{Key, Spanned, Value};
-use crate::diagnostic::{Diagnostic, FileId, Span};
+use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
 
-/// Parses one document. Diagnostics go to `problems`; `None` if the text cannot be read.
-pub(super) fn parse(file: FileId, text: &str, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
-    parse_at(file, text, 0, problems)
+/// Parses a file of one document. Diagnostics go to `problems`; `None` if its text cannot be read.
+pub(super) fn parse(file: FileId, sources: &SourceMap, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
+    parse_at(file, sources.get(file).map_or("", |(_, text)| text), 0, problems)
 }
 
 /// Parses a text that starts at byte `start` of its file.
