@@ -174,15 +174,11 @@ pub struct CheckSpec {
 
 /// Reads the list of checks.
 pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<CheckSpec> {
-    match &value.value {
-        Value::List(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
-        Value::Null | Value::Broken => Vec::new(),
-        _ => {
-            let fault = field::wrong_type(value, "`checks`", "a list of checks");
-            problems.push(fault.help("write `- rows: {min: 1}` below it, one line for each check"));
-            Vec::new()
-        }
+    if !matches!(value.value, Value::List(_) | Value::Null | Value::Broken) {
+        let fault = field::wrong_type(value, "`checks`", "a list of checks");
+        problems.push(fault.help("write `- rows: {min: 1}` below it, one line for each check"));
     }
+    value.items().iter().filter_map(|item| one(item, problems)).collect()
 }
 
 fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {

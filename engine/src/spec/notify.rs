@@ -47,11 +47,10 @@ pub enum Receiver {
 
 /// Reads one receiver or a list of them.
 pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<Notify> {
-    match &value.value {
-        Value::List(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
-        Value::Null | Value::Broken => Vec::new(),
-        _ => one(value, problems).into_iter().collect(),
+    if matches!(value.value, Value::Null | Value::Broken) {
+        return Vec::new();
     }
+    value.as_list().iter().filter_map(|item| one(item, problems)).collect()
 }
 
 fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {

@@ -183,12 +183,9 @@ fn expected(key: &Key, value: Spanned, problems: &mut Problems) -> Option<Expect
 }
 
 fn script(value: &Spanned, problems: &mut Problems) -> Vec<Scripted> {
-    if !matches!(value.value, Value::List(_)) {
-        if !matches!(value.value, Value::Null | Value::Broken) {
-            let fault = field::wrong_type(value, "`model`", "a list of answers");
-            problems.push(fault.help("write `- {when: TEXT OF THE PROMPT, answer: TEXT}` for each"));
-        }
-        return Vec::new();
+    if !matches!(value.value, Value::List(_) | Value::Null | Value::Broken) {
+        let fault = field::wrong_type(value, "`model`", "a list of answers");
+        problems.push(fault.help("write `- {when: TEXT OF THE PROMPT, answer: TEXT}` for each"));
     }
     value.items().iter().filter_map(|item| scripted(item, problems)).collect()
 }

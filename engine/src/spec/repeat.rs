@@ -72,7 +72,7 @@ fn read(
     }
     let mut own: BTreeSet<String> = entries.iter().map(|(id, _)| id.text.clone()).collect();
     own.extend(unrolled.iter().map(|node| base(&node.id).to_owned()));
-    check(&Carried { what: &what, carry: &carry, next: &next, own: &own, is_whole }, &mut shared.problems);
+    check(&what, &carry, &next, &own, is_whole, &mut shared.problems);
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|entry| own.contains(base(&entry.output)));
     for entry in &carry {
@@ -240,20 +240,9 @@ fn outer(
     outer
 }
 
-/// What a loop carries, and what it is made of.
-struct Carried<'l> {
-    what: &'l str,
-    carry: &'l [Entry],
-    next: &'l [Entry],
-    /// The ids of its nodes, without rounds.
-    own: &'l BTreeSet<String>,
-    /// Whether all files with its nodes were read.
-    is_whole: bool,
-}
-
-/// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on.
-fn check(carried: &Carried<'_>, problems: &mut Problems) {
-    let Carried { what, carry, next, own, is_whole } = carried;
+/// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on. `own`:
+/// the ids of the loop's nodes, without rounds; `is_whole`: all files with its nodes were read.
+fn check(what: &str, carry: &[Entry], next: &[Entry], own: &BTreeSet<String>, is_whole: bool, problems: &mut Problems) {
     let started: BTreeSet<&str> = carry.iter().map(|entry| entry.name.text.as_str()).collect();
     let handed: BTreeSet<&str> = next.iter().map(|entry| entry.name.text.as_str()).collect();
     let lacking: Vec<&Entry> = carry.iter().filter(|entry| !handed.contains(entry.name.text.as_str())).collect();
@@ -264,7 +253,7 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
         let wanted = wanted.join(", ");
         problems.push(fault.help(format!("name what the next round starts from: `next: {{{wanted}}}`")));
     }
-    for Entry { name, output, span } in *carry {
+    for Entry { name, output, span } in carry {
         if own.contains(&name.text) {
             let fault = bad(name.span, format!("`{}` is a node of {what} and something that it carries", name.text));
             problems.push(fault.help("rename one of them"));
@@ -274,14 +263,14 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
             problems.push(fault.help("name a node outside the loop; `next` names what the later rounds start from"));
         }
     }
-    for Entry { name, output, span } in *next {
+    for Entry { name, output, span } in next {
         if !started.contains(name.text.as_str()) {
             let fault = bad(name.span, format!("`next` has `{0}`, but {what} does not carry `{0}`", name.text));
             let known: Vec<&str> = started.iter().copied().collect();
             problems.push(fault.help_some(suggest::advice(&name.text, &known)));
         }
         // A node that seems to be missing may be in a file that could not be read.
-        if *is_whole && !own.contains(base(output)) {
+        if is_whole && !own.contains(base(output)) {
             let known: Vec<&str> = own.iter().map(String::as_str).collect();
             let fault = bad(*span, format!("`{output}` is no node of {what}"));
             problems.push(fault.help(suggest::suggest(base(output), &known, "nodes of the loop")));
@@ -291,9 +280,9 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
 
 /// Replaces the names of what is carried by the outputs that the node's round starts from.
 fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut Problems) {
-    let Some(round) = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some()) else { return };
+    let Some((_, round)) = node.round() else { return };
     // None in the first round, which starts from `carry`.
-    let before = round.name.parse::<u64>().unwrap_or_default().checked_sub(1);
+    let before = round.checked_sub(1);
     let entries = if before.is_some() { next } else { carry };
     for binding in node.bindings_mut() {
         binding.references.retain_mut(|reference| {
