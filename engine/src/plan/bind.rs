@@ -376,21 +376,20 @@ fn wire_node(
                 continue;
             }
         };
-        let edges = edges(binding, by_id, wired, errors);
+        let edges = edges(&port.name, binding, by_id, wired, errors);
         complete &= edges.len() == binding.references.len();
         check_edges(&node.operator, &port, &edges, binding.port_span, errors);
-        by_port.entry(port.name.clone()).or_default().extend(bound_to(&port.name, edges));
+        by_port.entry(port.name).or_default().extend(edges.into_iter().map(|edge| edge.input));
     }
     let mut of_services = Vec::new();
     for (port, binding) in node.services.iter().flat_map(ports_of) {
-        let edges = edges(binding, by_id, wired, errors);
+        let edges = edges(&port.name, binding, by_id, wired, errors);
         complete &= edges.len() == binding.references.len();
         check_edges("services", &port, &edges, binding.port_span, errors);
-        of_services.extend(bound_to(&port.name, edges));
+        of_services.extend(edges.into_iter().map(|edge| edge.input));
     }
-    let names: Vec<String> = by_port.keys().cloned().collect();
+    let names: Vec<&str> = by_port.keys().map(String::as_str).collect();
     check_missing(node, ports, &names, errors);
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     errors.extend(declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
     // Types of missing inputs are unknown: further errors would follow from the first.
     if !complete {
@@ -413,10 +412,10 @@ fn wire_node(
     }
     by_port.sort_keys();
     inputs.extend(by_port.into_values().flatten());
-    let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
+    let outputs = output_types(ports, &inputs);
     // After the types are taken: what services read decides no type of an output.
     inputs.extend(of_services);
-    Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs, variant })
+    Some(Wired { outputs, inputs, equal: ports.equal_outputs, variant })
 }
 
 /// Returns the variant of a node's output if its rows are those of inputs that are all of that variant.
@@ -463,6 +462,7 @@ fn variant_names(inputs: &[Input], wired: &[Option<Wired>]) -> Vec<Option<&'stat
 
 /// Resolves the references of a binding; reports and omits those that do not resolve.
 fn edges(
+    port: &str,
     binding: &Binding,
     by_id: &BTreeMap<NodeId, NodeIndex>,
     wired: &[Option<Wired>],
@@ -470,8 +470,8 @@ fn edges(
 ) -> Vec<Edge> {
     let mut edges = Vec::new();
     for reference in &binding.references {
-        let Some(from) = by_id.get(reference.node.as_str()).copied() else { continue };
-        let Some(wired) = &wired[from.index()] else { continue };
+        let Some(node) = by_id.get(reference.node.as_str()).copied() else { continue };
+        let Some(wired) = &wired[node.index()] else { continue };
         match output_of(reference, &wired.outputs, wired.equal) {
             Ok((output, port_type)) => {
                 let written = match &reference.port {
@@ -483,19 +483,13 @@ fn edges(
                     Reference { gathers: Some(_), .. } => Tie::Gathered,
                     _ => Tie::Stated,
                 };
-                edges.push(Edge { node: from, output, port_type, span: reference.span, written, tie });
+                let input = Input { port: port.to_owned(), node, output, port_type, tie };
+                edges.push(Edge { input, span: reference.span, written });
             }
             Err(error) => errors.push(*error),
         }
     }
     edges
-}
-
-fn bound_to(port: &str, edges: Vec<Edge>) -> impl Iterator<Item = Input> {
-    edges.into_iter().map(|edge| {
-        let Edge { node, output, port_type, tie, .. } = edge;
-        Input { port: port.to_owned(), node, output, port_type, tie }
-    })
 }
 
 fn assemble(

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::edges::port_of;
 use crate::diagnostic::Span;
 use crate::node_id::NodeId;
-use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports, RetryPolicy};
-use crate::spec::{Binding, Coordinate, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
+use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports};
+use crate::spec::{Binding, Coordinate, Key, NodeSpec, Reference, Spanned, Value};
 
 /// The param with the gathered tables.
 pub(super) const TABLES: &str = "tables";
@@ -30,17 +30,16 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
             let mut references = Vec::with_capacity(binding.references.len());
             // The variants of one written reference stand side by side.
             for group in binding.references.chunk_by(|one, next| one.span == next.span && one.gathers == next.gathers) {
-                match gathered(group, &variants, takes) {
-                    None => references.extend_from_slice(group),
-                    Some(reference) => {
-                        let id = reference.node.as_str();
-                        // Several nodes may read the same variants: they share one table.
-                        if !gathering.contains_key(id) {
-                            gathering.insert(id.to_owned(), node_of(id.into(), group, &variants, entry));
-                        }
-                        references.push(reference);
-                    }
+                let Some(reference) = gathered(group, &variants, takes) else {
+                    references.extend_from_slice(group);
+                    continue;
+                };
+                let id = reference.node.as_str();
+                // Several nodes may read the same variants: they share one table.
+                if !gathering.contains_key(id) {
+                    gathering.insert(id.to_owned(), node_of(id.into(), group, &variants, entry));
                 }
+                references.push(reference);
             }
             binding.references = references;
         }
@@ -137,16 +136,7 @@ fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &Ope
         from,
         from_span: Some(span),
         with,
-        services: Vec::new(),
-        resources: Resources::default(),
-        retry: RetryPolicy::default(),
-        on_error: OnError::default(),
-        settings: Vec::new(),
-        freeze: false,
-        seed: 0,
-        matrix: Vec::new(),
-        keep: None,
-        checks: Vec::new(),
+        ..NodeSpec::default()
     }
 }
 

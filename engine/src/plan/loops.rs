@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{Index, IndexMut};
+use std::ops::Index;
 
 use petgraph::graph::NodeIndex;
 
@@ -68,7 +68,7 @@ pub struct End {
 
 /// The position of a loop among those of a plan about which rows decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LoopIndex(usize);
+pub(super) struct LoopIndex(pub(super) usize);
 
 /// Where a node stands in a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +103,6 @@ impl Index<LoopIndex> for Loops {
 
     fn index(&self, index: LoopIndex) -> &Loop {
         &self.all[index.0]
-    }
-}
-
-impl IndexMut<LoopIndex> for Loops {
-    fn index_mut(&mut self, index: LoopIndex) -> &mut Loop {
-        &mut self.all[index.0]
     }
 }
 

@@ -142,7 +142,7 @@ impl Plan {
             return Err(OperatorError::engine(message));
         }
         let mut plan = self.clone();
-        plan.loops[of].end = Some(End { last, left_out, hands_on, why });
+        plan.loops.all[of.0].end = Some(End { last, left_out, hands_on, why });
         for round in &repeats.rounds[last.0 + 1..] {
             for node in round.nodes.iter().copied().chain([round.decision]) {
                 plan.loops.ended.insert(node, of);
@@ -243,7 +243,7 @@ impl Plan {
         if lacks_inputs {
             return Ok(true);
         }
-        let node = &mut self[node];
+        let node = &mut self.nodes[node.index()];
         if is_put_between {
             // As when the node was bound: the order of its inputs is in the key.
             inputs.sort_by(|one, other| one.port.cmp(&other.port));

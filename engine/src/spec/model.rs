@@ -100,7 +100,7 @@ pub struct RoundSpec {
 }
 
 /// A node of a pipeline.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSpec {
     /// Node id (`train`, `train@lr=1e-4,rank=64`).
     pub id: NodeId,
