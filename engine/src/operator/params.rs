@@ -16,6 +16,7 @@ pub trait Params: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Syn
 impl<T: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static> Params for T {}
 
 /// A problem of a param that its type cannot express.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamIssue {
     /// Place of the param, as a dotted path below `with:` (`policy.endpoint.base_url`, `files.0`).
@@ -35,14 +36,12 @@ impl ParamIssue {
     }
 
     /// Adds the word of the param that is wrong.
-    #[must_use]
     pub fn about(mut self, word: Option<Word>) -> Self {
         self.word = word;
         self
     }
 
     /// Adds help.
-    #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
