@@ -24,7 +24,7 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
     }
     let mut gathering: BTreeMap<String, NodeSpec> = BTreeMap::new();
     for (node, ports) in nodes.iter_mut().zip(ports) {
-        let takes: Vec<Option<Takes>> = node.from.iter().map(|binding| takes(node, *ports, binding)).collect();
+        let takes: Vec<_> = node.from.iter().map(|binding| takes(node, *ports, binding)).collect();
         for (binding, takes) in node.from.iter_mut().zip(takes) {
             let Some(takes) = takes else { continue };
             let mut references = Vec::with_capacity(binding.references.len());
@@ -55,20 +55,12 @@ struct Variant<'p> {
     ports: &'p Ports,
 }
 
-/// How many tables an input takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    /// One: all variants are gathered for it.
-    One,
-    /// Several: they are gathered only if `@all` is written.
-    Several,
-}
-
 /// Returns the reference that takes the place of references to several variants; `None`: they stay.
-fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Option<Reference> {
+fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Arity) -> Option<Reference> {
     let first = group.first()?;
     let gathers = first.gathers.as_ref()?;
-    if takes == Takes::Several && !gathers.stated {
+    // For an input that takes several tables, they are gathered only if `@all` is written.
+    if matches!(takes, Arity::Many | Arity::AnyNumber) && !gathers.stated {
         return None;
     }
     for reference in group {
@@ -94,13 +86,9 @@ fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Optio
 }
 
 /// Returns how many tables the input of a binding takes; `None`: it takes a folder, or is unknown.
-fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Takes> {
+fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Arity> {
     let port = port_of(node, ports?, binding).ok()?;
-    match (port.accept, port.arity) {
-        (Accept::Tree(_), _) => None,
-        (_, Arity::Many | Arity::AnyNumber) => Some(Takes::Several),
-        _ => Some(Takes::One),
-    }
+    (!matches!(port.accept, Accept::Tree(_))).then_some(port.arity)
 }
 
 fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
@@ -143,11 +131,6 @@ fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &Ope
 /// Returns the coordinates of a node as they stand in its id, which name its table.
 pub(super) fn variant_of(id: &str) -> &str {
     id.split_once('@').map_or(id, |(_, coordinates)| coordinates)
-}
-
-/// Returns the name of a table in the params of a node that gathers.
-pub(super) fn name_of_table(table: &serde_json::Value) -> Option<&str> {
-    table["name"].as_str()
 }
 
 fn text(text: &str, span: Span) -> Spanned {

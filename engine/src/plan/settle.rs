@@ -9,7 +9,7 @@ use std::sync::Arc;
 use petgraph::graph::NodeIndex;
 use serde_json::Value;
 
-use super::gather::{TABLES, name_of_table, variant_of};
+use super::gather::{TABLES, variant_of};
 use super::graph::{Input, Node, Plan, Tie};
 use super::loops::{End, InLoop, Loop, LoopIndex};
 use super::rejects::with_rejects;
@@ -219,7 +219,7 @@ impl Plan {
                 None => inputs.push(input),
                 Some(Change::Remove) => {
                     if is_put_between && let Some(tables) = params[TABLES].as_array_mut() {
-                        tables.retain(|table| name_of_table(table) != Some(&input.port));
+                        tables.retain(|table| table["name"] != input.port);
                     }
                     emptied.insert(input.port);
                 }
@@ -257,7 +257,7 @@ impl Plan {
 /// Names a table in the params of a node that gathers after another round of its node.
 fn rename_table(params: &mut Value, name: &str, new: &str, chosen: &Node) {
     for table in params[TABLES].as_array_mut().into_iter().flatten() {
-        if name_of_table(table) != Some(name) {
+        if table["name"] != name {
             continue;
         }
         table["name"] = new.into();

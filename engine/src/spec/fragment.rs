@@ -38,8 +38,8 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
     fragment.spec.params = scope.resolve_all(shared).to_json();
     head(&mut fragment, &mut fields, &mut scope, shared);
     let (nodes, repeats) = (take(&mut fields, "nodes"), take(&mut fields, "repeat"));
-    if let Some(included) = take(&mut fields, "include") {
-        add_files(&mut fragment, included, place, &mut scope, shared);
+    if let Some(included) = scope.take(&mut fields, "include", shared) {
+        add_files(&mut fragment, included, place, shared);
     } else if nodes.is_none() && repeats.is_none() {
         let fault =
             Diagnostic::error("missing-key", "the pipeline has no `nodes:`").at(Span::new(place.file, 0, 0), "");
@@ -59,37 +59,28 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
 }
 
 fn head(fragment: &mut Fragment, fields: &mut Fields, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
-    if let Some(name) = take_resolved(fields, "name", scope, shared) {
-        fragment.name = field::text(&name, "`name`", &mut shared.problems);
-    }
-    if let Some(description) = take_resolved(fields, "description", scope, shared) {
+    let name = scope.take(fields, "name", shared);
+    fragment.name = name.and_then(|name| field::text(&name, "`name`", &mut shared.problems));
+    if let Some(description) = scope.take(fields, "description", shared) {
         field::text(&description, "`description`", &mut shared.problems);
     }
     let spec = &mut fragment.spec;
-    if let Some(schedule) = take_resolved(fields, "schedule", scope, shared) {
-        spec.schedule = schedule::read(schedule, shared);
-    }
-    if let Some(budget) = take_resolved(fields, "budget", scope, shared) {
+    spec.schedule = scope.take(fields, "schedule", shared).and_then(|value| schedule::read(value, shared));
+    if let Some(budget) = scope.take(fields, "budget", shared) {
         (spec.budget, spec.periods) = self::budget(budget, shared);
     }
-    if let Some(on_budget) = take_resolved(fields, "on_budget", scope, shared) {
+    if let Some(on_budget) = scope.take(fields, "on_budget", shared) {
         let word = field::choice(&on_budget, "`on_budget`", &["stop", "finish"], &mut shared.problems);
         spec.finishes = word == Some("finish");
     }
-    if let Some(tests) = take_resolved(fields, "tests", scope, shared) {
+    if let Some(tests) = scope.take(fields, "tests", shared) {
         spec.tests = pipeline_test::read(tests, &mut shared.problems);
     }
 }
 
-fn take_resolved(fields: &mut Fields, name: &str, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let mut value = take(fields, name)?;
-    scope.apply(&mut value, &[], shared);
-    Some(value)
-}
-
 /// Reads the nodes and loops of all files named by `include:`.
-fn add_files(to: &mut Fragment, value: Spanned, from: &Place, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
-    for wanted in include::files(value, scope, shared) {
+fn add_files(to: &mut Fragment, value: Spanned, from: &Place, shared: &mut Shared<'_>) {
+    for wanted in include::files(value, shared) {
         let place = include::open(&wanted, from, shared);
         let file = place.and_then(|place| fragment(&place, Over::Include(wanted.params), shared));
         let Some(Fragment { mut spec, mut loops, .. }) = file else {

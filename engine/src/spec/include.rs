@@ -7,7 +7,7 @@ use super::coordinate::base;
 use super::field::{self, refuse, take};
 use super::model::NodeSpec;
 use super::rounds::Loop;
-use super::scope::{Scope, Shared};
+use super::scope::Shared;
 use super::source;
 use super::value::{Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
@@ -35,8 +35,7 @@ pub(super) struct Wanted {
 }
 
 /// Returns the files named by `include: a.yaml`, `include: [a.yaml, {path: b.yaml, …}]` or `include: {path: …}`.
-pub(super) fn files(mut value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<Wanted> {
-    scope.apply(&mut value, &[], shared);
+pub(super) fn files(value: Spanned, shared: &mut Shared<'_>) -> Vec<Wanted> {
     let items = match value.value {
         Value::List(items) => items,
         _ => vec![value],

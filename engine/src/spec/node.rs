@@ -40,13 +40,10 @@ pub(super) fn all(
 ) -> Vec<NodeSpec> {
     let mut parts = Vec::with_capacity(entries.len());
     for (id, mut body) in entries {
-        let mut matrix = match &mut body.value {
-            Value::Map(fields) => take(fields, "matrix"),
+        let matrix = match &mut body.value {
+            Value::Map(fields) => scope.take(fields, "matrix", shared),
             _ => None,
         };
-        if let Some(matrix) = &mut matrix {
-            scope.apply(matrix, &[], shared);
-        }
         parts.push((id, body, matrix));
     }
     // A matrix may name that of a node further down: all are read before any is expanded.

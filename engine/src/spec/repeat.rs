@@ -52,18 +52,18 @@ fn read(
         return None;
     }
     let mut fields = field::fields(body, &what, KEYS, &mut shared.problems);
-    let rounds = rounds(take(&mut fields, "rounds"), name, scope, shared);
-    let carry = carried(take(&mut fields, "carry"), "`carry`", true, scope, shared);
-    let mut next = carried(take(&mut fields, "next"), "`next`", false, scope, shared);
+    let rounds = rounds(scope.take(&mut fields, "rounds", shared), name, shared);
+    let carry = carried(scope.take(&mut fields, "carry", shared), "`carry`", true, &mut shared.problems);
+    let mut next = carried(scope.take(&mut fields, "next", shared), "`next`", false, &mut shared.problems);
     // Before the nodes are read: each is read once for each round.
-    let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
-    let keep = take(&mut fields, "keep").and_then(|value| kept(value, scope, shared));
+    let outer = outer(scope.take(&mut fields, "matrix", shared), name, rounds, &mut shared.problems);
+    let keep = scope.take(&mut fields, "keep", shared).and_then(|value| kept(value, shared));
     let mut entries = field::take_map(&mut fields, "nodes", &mut shared.problems);
     let (mut unrolled, unread) = (Vec::new(), shared.unread);
-    let included = take(&mut fields, "include");
+    let included = scope.take(&mut fields, "include", shared);
     let includes = included.is_some();
     if let Some(value) = included {
-        unrolled = of_files(value, &outer, place, scope, shared);
+        unrolled = of_files(value, &outer, place, shared);
     }
     let is_whole = shared.unread == unread;
     if entries.is_empty() && !includes {
@@ -101,13 +101,12 @@ fn read(
 }
 
 /// Returns the number of rounds; 1 after an error, so that the nodes of the loop are known.
-fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> u64 {
-    let Some(mut value) = value else {
+fn rounds(value: Option<Spanned>, name: &Key, shared: &mut Shared<'_>) -> u64 {
+    let Some(value) = value else {
         let fault = Diagnostic::error("missing-key", format!("the loop `{}` has no `rounds`", name.text));
         shared.report(fault.at(name.span, "").help("write `rounds: 10`"));
         return 1;
     };
-    scope.apply(&mut value, &[], shared);
     match field::whole(&value, "`rounds`", 1, &mut shared.problems) {
         Some(rounds) if rounds > MAX_ROUNDS => {
             let message = format!("`rounds` is {rounds} (limit: {MAX_ROUNDS})");
@@ -120,8 +119,7 @@ fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mu
 
 /// Reads `last` or `{every: 10, last: 2}`: of which rounds the folders (models, states, indexes) stay in the store. What is
 /// not written: the last round alone.
-fn kept(mut value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<Kept> {
-    scope.apply(&mut value, &[], shared);
+fn kept(value: Spanned, shared: &mut Shared<'_>) -> Option<Kept> {
     match &value.value {
         Value::Broken => None,
         Value::Map(_) => {
@@ -140,15 +138,9 @@ fn kept(mut value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> O
 }
 
 /// Reads the nodes of the files that `include:` names, for each of the loop's coordinates.
-fn of_files(
-    value: Spanned,
-    outer: &[Vec<Coordinate>],
-    from: &Place,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Vec<NodeSpec> {
+fn of_files(value: Spanned, outer: &[Vec<Coordinate>], from: &Place, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
     let mut found = Vec::new();
-    for wanted in include::files(value, scope, shared) {
+    for wanted in include::files(value, shared) {
         match of_file(wanted, outer, from, shared) {
             Some(nodes) => found.extend(nodes),
             None => shared.unread += 1,
@@ -169,8 +161,9 @@ fn of_file(wanted: Wanted, outer: &[Vec<Coordinate>], from: &Place, shared: &mut
     let mut scope = Scope::new(&raw);
     // For the errors: params that no node uses are checked as well.
     scope.resolve_all(shared);
-    let (own, included) = (field::take_map(&mut fields, "nodes", &mut shared.problems), take(&mut fields, "include"));
-    let mut found = included.map(|value| of_files(value, outer, &place, &mut scope, shared)).unwrap_or_default();
+    let included = scope.take(&mut fields, "include", shared);
+    let mut found = included.map(|value| of_files(value, outer, &place, shared)).unwrap_or_default();
+    let own = field::take_map(&mut fields, "nodes", &mut shared.problems);
     found.extend(node::all(own, outer, &mut scope, shared));
     include::prefix(&mut found, &mut [], &wanted.prefix);
     Some(found)
@@ -186,47 +179,31 @@ struct Entry {
     span: Span,
 }
 
-fn carried(
-    value: Option<Spanned>,
-    what: &str,
-    starts: bool,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Vec<Entry> {
-    let Some(mut value) = value else { return Vec::new() };
-    scope.apply(&mut value, &[], shared);
+fn carried(value: Option<Spanned>, what: &str, starts: bool, problems: &mut Problems) -> Vec<Entry> {
+    let Some(value) = value else { return Vec::new() };
     let mut entries = Vec::new();
-    for (name, value) in field::map(value, what, &mut shared.problems).unwrap_or_default() {
-        field::node_id(&name.text, name.span, &mut shared.problems);
+    for (name, value) in field::map(value, what, problems).unwrap_or_default() {
+        field::node_id(&name.text, name.span, problems);
         if starts && value.value == Value::Null {
             entries.push(Entry { name, output: String::new(), span: value.span });
             continue;
         }
         let what = format!("{what}: `{}`", name.text);
-        match reference::references(&value, &what, &mut shared.problems).as_slice() {
+        match reference::references(&value, &what, problems).as_slice() {
             [one] => entries.push(Entry { name, output: one.node.clone(), span: value.span }),
             // What is no reference was reported.
             [] => {}
-            _ => shared.problems.push(field::wrong_type(&value, &what, "one output of a node")),
+            _ => problems.push(field::wrong_type(&value, &what, "one output of a node")),
         }
     }
     entries
 }
 
 /// Returns the coordinates of every round: those of the loop's own matrix, then the round.
-fn outer(
-    matrix: Option<Spanned>,
-    name: &Key,
-    rounds: u64,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Vec<Vec<Coordinate>> {
+fn outer(matrix: Option<Spanned>, name: &Key, rounds: u64, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let variants = match matrix {
         None => vec![Vec::new()],
-        Some(mut matrix) => {
-            scope.apply(&mut matrix, &[], shared);
-            matrix::combinations(&matrix, &mut shared.problems)
-        }
+        Some(matrix) => matrix::combinations(&matrix, problems),
     };
     let mut outer = Vec::new();
     for variant in &variants {

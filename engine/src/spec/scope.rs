@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
 use super::coordinate::Coordinate;
+use super::field::{self, Fields};
 use super::template::{self, Part, Target};
 use super::value::{Spanned, Value};
 use super::{scalar, suggest};
@@ -67,6 +68,13 @@ impl<'a> Scope<'a> {
             (key.clone(), resolved.unwrap_or_else(|| broken(value.span)))
         });
         Spanned::new(Value::Map(entries.collect()), params.span)
+    }
+
+    /// Removes a field by name, and returns its value without `${…}`.
+    pub(super) fn take(&mut self, fields: &mut Fields, name: &str, shared: &mut Shared<'_>) -> Option<Spanned> {
+        let mut value = field::take(fields, name)?;
+        self.apply(&mut value, &[], shared);
+        Some(value)
     }
 
     /// Replaces every `${…}` below a value; `matrix`: the coordinates of its node.
