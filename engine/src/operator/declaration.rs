@@ -214,18 +214,14 @@ impl Declaration {
 
     /// Sets the endpoint the operator calls, if any. All nodes of a run that call the same endpoint share its limits,
     /// and `plan` estimates the cost. The node's `retry` applies. All calls must go through [`Context::call`].
-    pub fn endpoint(mut self, endpoint: Option<EndpointUse>) -> Self {
-        self.retries |= endpoint.is_some();
-        self.endpoint = endpoint;
-        self
+    pub fn endpoint(self, endpoint: Option<EndpointUse>) -> Self {
+        Self { retries: self.retries || endpoint.is_some(), endpoint, ..self }
     }
 
     /// Lists the services that the operator calls with [`Context::observe`], beside its endpoint. Observations are
     /// remembered by service and content: no other row, node or model pays for one again.
-    pub fn observes(mut self, services: Vec<EndpointUse>) -> Self {
-        self.retries |= !services.is_empty();
-        self.observed = services;
-        self
+    pub fn observes(self, observed: Vec<EndpointUse>) -> Self {
+        Self { retries: self.retries || !observed.is_empty(), observed, ..self }
     }
 
     /// Returns the endpoint and the observed services.
@@ -252,10 +248,8 @@ impl Declaration {
     /// Declares that the operator runs programs named by its params. An audit then recomputes the node only if the user
     /// allows it: a recorded or imported result must not decide what runs on this machine. Such a node needs no worker
     /// built for CUDA: its GPUs are for those programs.
-    pub fn runs_programs(mut self, runs_programs: bool) -> Self {
-        self.uses_gpus |= runs_programs;
-        self.runs_programs = runs_programs;
-        self
+    pub fn runs_programs(self, runs_programs: bool) -> Self {
+        Self { uses_gpus: self.uses_gpus || runs_programs, runs_programs, ..self }
     }
 
     /// Declares that programs are run to find its sources: those that its params name. An audit needs the user's permission
@@ -266,16 +260,14 @@ impl Declaration {
 
     /// Declares that the operator computes on the node's GPUs; otherwise `resources.gpus` is rejected. Implied by
     /// [`Declaration::runs_programs`].
-    pub fn uses_gpus(mut self, uses_gpus: bool) -> Self {
-        self.uses_gpus |= uses_gpus;
-        self
+    pub fn uses_gpus(self, uses_gpus: bool) -> Self {
+        Self { uses_gpus: self.uses_gpus || uses_gpus, ..self }
     }
 
     /// Declares that the operator retries external calls according to the node's `retry`; otherwise `retry` is
     /// rejected. Implied by [`Declaration::endpoint`].
-    pub fn retries(mut self, retries: bool) -> Self {
-        self.retries |= retries;
-        self
+    pub fn retries(self, retries: bool) -> Self {
+        Self { retries: self.retries || retries, ..self }
     }
 
     /// Declares that the operator retries if `on`; otherwise `retry` is rejected with this reason and this remedy.

@@ -36,15 +36,13 @@ impl ParamIssue {
     }
 
     /// Adds the word of the param that is wrong.
-    pub fn about(mut self, word: Option<Word>) -> Self {
-        self.word = word;
-        self
+    pub fn about(self, word: Option<Word>) -> Self {
+        Self { word, ..self }
     }
 
     /// Adds help.
-    pub fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
+    pub fn with_help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
     }
 }
 

@@ -148,9 +148,8 @@ impl Ports {
     }
 
     /// Declares that no output is the default: references must name one.
-    pub fn equal_outputs(mut self) -> Self {
-        self.equal_outputs = true;
-        self
+    pub fn equal_outputs(self) -> Self {
+        Self { equal_outputs: true, ..self }
     }
 
     /// Adds an input of that arity.
@@ -178,15 +177,13 @@ impl Ports {
     }
 
     /// Lets the user name any number of inputs.
-    pub fn named_inputs(mut self, accept: Accept) -> Self {
-        self.named_inputs = Some(accept);
-        self
+    pub fn named_inputs(self, accept: Accept) -> Self {
+        Self { named_inputs: Some(accept), ..self }
     }
 
     /// Lets the operator with named inputs run without any.
-    pub fn optional_inputs(mut self) -> Self {
-        self.optional_inputs = true;
-        self
+    pub fn optional_inputs(self) -> Self {
+        Self { optional_inputs: true, ..self }
     }
 
     fn output(mut self, name: &str, output: OutputType, about: &str) -> Self {

@@ -201,13 +201,13 @@ fn scripted(item: &Spanned, problems: &mut Problems) -> Option<Scripted> {
     let answers: Vec<Json> = match (&one, &several) {
         (Some(one), None) => vec![one.to_json()],
         (None, Some(several)) => several.items().iter().map(Spanned::to_json).collect(),
-        _ => Vec::new(),
+        (Some(one), Some(_)) => {
+            let fault = Diagnostic::error("bad-value", "an answer of `model` has both `answer` and `answers`");
+            let fault = fault.at(one.span, "");
+            return refuse(problems, fault.help("write one of them; `answers` are the turns of one conversation"));
+        }
+        (None, None) => Vec::new(),
     };
-    if let (Some(one), Some(_)) = (&one, &several) {
-        let fault = Diagnostic::error("bad-value", "an answer of `model` has both `answer` and `answers`");
-        let fault = fault.at(one.span, "");
-        return refuse(problems, fault.help("write one of them; `answers` are the turns of one conversation"));
-    }
     if answers.is_empty() {
         let fault = Diagnostic::error("missing-key", "an answer of `model` has no text").at(item.span, "");
         return refuse(problems, fault.help("write `answer: TEXT`, or `answers: [FIRST, SECOND]` for a conversation"));

@@ -75,8 +75,8 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
         let fault = Diagnostic::error("missing-key", "`schedule` has no `cron`").at(span, "");
         shared.report(fault.help("write `cron: \"0 3 * * *\"`"));
     }
-    let notify = take(&mut fields, "notify").map(|value| notify::read(&value, &mut shared.problems));
     let problems = &mut shared.problems;
+    let notify = take(&mut fields, "notify").map(|value| notify::read(&value, problems)).unwrap_or_default();
     let (overlap, mut catchup) = (take(&mut fields, "overlap"), take(&mut fields, "catchup"));
     // `none` may be written as YAML's null.
     if let Some(value) = catchup.as_mut().filter(|value| value.value == Value::Null) {
@@ -84,19 +84,13 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
     }
     let overlap = field::named(overlap.as_ref(), "`overlap`", &Overlap::ALL, Overlap::name, problems);
     let catchup = field::named(catchup.as_ref(), "`catchup`", &Catchup::ALL, Catchup::name, problems);
-    let jitter = length(&mut fields, "jitter", 24, problems);
+    let jitter = length(&mut fields, "jitter", 24, problems).unwrap_or_default();
     let max_runtime = length(&mut fields, "max_runtime", 24 * 365, problems);
-    let grace = length(&mut fields, "grace", 24, problems);
-    Some(Schedule {
-        // All fields are read before this: their errors are reported together.
-        cadence: cadence.filter(|_| shared.problems.len() == known)?,
-        overlap: overlap.unwrap_or_default(),
-        catchup: catchup.unwrap_or_default(),
-        jitter: jitter.unwrap_or_default(),
-        max_runtime,
-        grace: grace.unwrap_or(GRACE),
-        notify: notify.unwrap_or_default(),
-    })
+    let grace = length(&mut fields, "grace", 24, problems).unwrap_or(GRACE);
+    // All fields are read before this: their errors are reported together.
+    let cadence = cadence.filter(|_| problems.len() == known)?;
+    let (overlap, catchup) = (overlap.unwrap_or_default(), catchup.unwrap_or_default());
+    Some(Schedule { cadence, overlap, catchup, jitter, max_runtime, grace, notify })
 }
 
 fn cadence(fields: &mut Fields, shared: &mut Shared<'_>) -> Option<Cadence> {

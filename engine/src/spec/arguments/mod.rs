@@ -73,7 +73,16 @@ impl Reader<'_> {
             Value::List(items) if schema.allows("array") => self.list(value, items, schema, place),
             Value::Map(_) | Value::List(_) => self.mismatch(value, schema, place),
             Value::Null if schema.allows("null") => Json::Null,
-            Value::Null => self.missing_value(value, schema, place),
+            Value::Null => {
+                let written = value.text.as_deref().unwrap_or_default();
+                let found = if written.is_empty() { "nothing" } else { "null" };
+                let message = format!("{} must be {}, not {found}", self.name(place), schema.describe());
+                let is_word = !written.is_empty() && schema.allows("string");
+                let help = is_word.then(|| format!("for the word, write `\"{written}\"`"));
+                // Nothing after the colon has no text to point at.
+                let at = if value.span.start == value.span.end { place.name } else { value.span };
+                self.report("wrong-type", message, at, place, help)
+            }
             _ => {
                 // One of fixed words is compared with them anyway.
                 if schema.words().is_none() && schema.allows("string") {
@@ -173,17 +182,6 @@ impl Reader<'_> {
             help = Some(format!("`{name}`: {about}{write}"));
         }
         self.report("missing-key", format!("`{}` needs the param `{path}`", self.operator), place.name, place, help);
-    }
-
-    fn missing_value(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
-        let written = value.text.as_deref().unwrap_or_default();
-        let found = if written.is_empty() { "nothing" } else { "null" };
-        let message = format!("{} must be {}, not {found}", self.name(place), schema.describe());
-        let is_word = !written.is_empty() && schema.allows("string");
-        let help = is_word.then(|| format!("for the word, write `\"{written}\"`"));
-        // Nothing after the colon has no text to point at.
-        let at = if value.span.start == value.span.end { place.name } else { value.span };
-        self.report("wrong-type", message, at, place, help)
     }
 
     fn mismatch(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
