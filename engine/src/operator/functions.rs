@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, StringBuilder};
+use arrow::array::{Array, StringBuilder};
 use arrow::datatypes::{DataType, Field};
 use arrow::json::EncoderOptions;
 use arrow::json::writer::make_encoder;
@@ -72,7 +72,7 @@ fn to_json(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
+    use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 
     use super::super::tables::query_session;
     use super::*;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::edges::{Edge, check_edges, check_missing, output_of, output_types, port_of};
 use super::gather::gather;
 use super::graph::{Input, Node, Plan, Tie};
-use super::loops::{Loops, Order, order_of};
+use super::loops::{Loops, order_of};
 use super::paths::{NOT_FOUND, check_destinations, check_sources, find_text};
 use super::pipeline_test::test_issues;
 use super::rejects::with_rejects;
@@ -242,7 +242,7 @@ fn order(spec: &Spec, by_id: &BTreeMap<NodeId, NodeIndex>, errors: &mut Vec<Diag
             }
         }
     }
-    for Order { before, after } in order_of(&spec.loops, nodes, by_id) {
+    for (before, after) in order_of(&spec.loops, nodes, by_id) {
         graph.update_edge(before, after, ());
     }
     if let Err(cycle) = petgraph::algo::toposort(&graph, None) {
@@ -536,7 +536,7 @@ fn assemble(
         }
         nodes.push(node);
     }
-    for Order { before, after } in after_each_other {
+    for (before, after) in after_each_other {
         graph.update_edge(in_plan[before.index()], in_plan[after.index()], ());
     }
     // Loops keep the indices of the plan, which are not those of the text.

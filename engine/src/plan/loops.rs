@@ -147,15 +147,13 @@ impl Loops {
     }
 }
 
-/// Two nodes that run one after the other, though the second does not read the first.
-pub(super) struct Order {
-    pub(super) before: NodeIndex,
-    pub(super) after: NodeIndex,
-}
-
-/// Returns what runs one after the other without reading it: a decision after its round, the next round after the decision,
-/// and what reads the result of a loop after the last decision.
-pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<NodeId, NodeIndex>) -> Vec<Order> {
+/// Returns pairs of nodes of which the second runs after the first without reading it: a decision after its round, the next
+/// round after the decision, and what reads the result of a loop after the last decision.
+pub(super) fn order_of(
+    loops: &[LoopSpec],
+    nodes: &[NodeSpec],
+    by_id: &BTreeMap<NodeId, NodeIndex>,
+) -> Vec<(NodeIndex, NodeIndex)> {
     let mut order = Vec::new();
     let mut last_decision: BTreeMap<&str, NodeIndex> = BTreeMap::new();
     for spec in loops {
@@ -163,10 +161,10 @@ pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<
         for round in &spec.rounds {
             let Some(decision) = by_id.get(&round.decision).copied() else { continue };
             for node in round.nodes.iter().filter_map(|id| by_id.get(id).copied()) {
-                order.push(Order { before: node, after: decision });
+                order.push((node, decision));
                 // Only a loop that rows may end waits for the decision: else the next round runs in any case.
                 if let Some(before) = decided.filter(|_| spec.stops) {
-                    order.push(Order { before, after: node });
+                    order.push((before, node));
                 }
             }
             decided = Some(decision);
@@ -186,7 +184,7 @@ pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<
                 && let Some(before) = last_decision.get(reference.node.as_str())
                 && let Some(after) = by_id.get(&node.id)
             {
-                order.push(Order { before: *before, after: *after });
+                order.push((*before, *after));
             }
         }
     }

@@ -52,13 +52,9 @@ impl fmt::Display for NotReached<'_> {
     }
 }
 
-/// What becomes of an input once a loop has ended.
-enum Change {
-    /// Nothing is left to read.
-    Remove,
-    /// It is that of the round that is handed on.
-    ReadFrom(NodeIndex),
-}
+/// By place of an input: the node that it reads once a loop has ended, which is of the round that is handed on. `None`:
+/// nothing is left to read.
+type Changes = BTreeMap<usize, Option<NodeIndex>>;
 
 impl Plan {
     /// Returns the loops about which rows decide.
@@ -158,7 +154,7 @@ impl Plan {
     }
 
     fn settle_node(&mut self, node: NodeIndex, of: LoopIndex, hands_on: Round) -> Result<(), OperatorError> {
-        let mut changes: BTreeMap<usize, Change> = BTreeMap::new();
+        let mut changes = Changes::new();
         let mut first_changed = None;
         for (at, input) in self[node].inputs.iter().enumerate() {
             let mut reads = input.node;
@@ -166,14 +162,14 @@ impl Plan {
                 reads = self.loops.in_round(input.node, of, hands_on).unwrap_or(input.node);
             }
             let change = match (input.tie, self.loops.ended.get(&reads)) {
-                (Tie::Gathered, Some(_)) => Change::Remove,
+                (Tie::Gathered, Some(_)) => None,
                 // What it needs did not run: neither does it.
                 (Tie::Stated | Tie::HandedOn, Some(ended)) => {
                     let ended = *ended;
                     self.loops.ended.insert(node, ended);
                     return Ok(());
                 }
-                _ if reads != input.node => Change::ReadFrom(reads),
+                _ if reads != input.node => Some(reads),
                 _ => continue,
             };
             first_changed.get_or_insert(input.node);
@@ -209,7 +205,7 @@ impl Plan {
     }
 
     /// Replaces inputs by those of other nodes, or removes them. Returns whether an input port is left without any.
-    fn change_inputs(&mut self, node: NodeIndex, changes: &BTreeMap<usize, Change>) -> Result<bool, OperatorError> {
+    fn change_inputs(&mut self, node: NodeIndex, changes: &Changes) -> Result<bool, OperatorError> {
         let is_put_between = self[node].is_put_between();
         let mut params = self[node].operator.params.clone();
         let mut inputs = Vec::with_capacity(self[node].inputs.len());
@@ -217,13 +213,13 @@ impl Plan {
         for (at, mut input) in self[node].inputs.clone().into_iter().enumerate() {
             match changes.get(&at) {
                 None => inputs.push(input),
-                Some(Change::Remove) => {
+                Some(None) => {
                     if is_put_between && let Some(tables) = params[TABLES].as_array_mut() {
                         tables.retain(|table| table["name"] != input.port);
                     }
                     emptied.insert(input.port);
                 }
-                Some(Change::ReadFrom(chosen)) => {
+                Some(Some(chosen)) => {
                     input.node = *chosen;
                     self.graph.update_edge(*chosen, node, ());
                     if is_put_between {
