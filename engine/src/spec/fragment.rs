@@ -33,48 +33,48 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
     let mut fields = field::fields(root, "a pipeline", KEYS, &mut shared.problems);
     // Before all other keys: they may refer to params.
     let raw = params(take(&mut fields, "params"), place.file, over, shared);
-    let mut scope = Scope::new(&raw);
+    let mut scope = Scope::new(&raw, shared);
     let mut fragment = Fragment::default();
-    fragment.spec.params = scope.resolve_all(shared).to_json();
-    head(&mut fragment, &mut fields, &mut scope, shared);
+    fragment.spec.params = scope.resolve_all().to_json();
+    head(&mut fragment, &mut fields, &mut scope);
     let (nodes, repeats) = (take(&mut fields, "nodes"), take(&mut fields, "repeat"));
-    if let Some(included) = scope.take(&mut fields, "include", shared) {
-        add_files(&mut fragment, included, place, shared);
+    if let Some(included) = scope.take(&mut fields, "include") {
+        add_files(&mut fragment, included, place, scope.shared);
     } else if nodes.is_none() && repeats.is_none() {
         let fault =
             Diagnostic::error("missing-key", "the pipeline has no `nodes:`").at(Span::new(place.file, 0, 0), "");
-        shared.report(
+        scope.shared.report(
             fault.help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`"),
         );
     }
-    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
+    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut scope.shared.problems)).unwrap_or_default();
     // Without a loop around them, all nodes have one empty list of coordinates.
-    fragment.spec.nodes.extend(node::all(entries, &[Vec::new()], &mut scope, shared));
+    fragment.spec.nodes.extend(node::all(entries, &[Vec::new()], &mut scope));
     if let Some(repeats) = repeats {
-        let (nodes, loops) = repeat::all(repeats, place, &mut scope, shared);
+        let (nodes, loops) = repeat::all(repeats, place, &mut scope);
         fragment.spec.nodes.extend(nodes);
         fragment.loops.extend(loops);
     }
     Some(fragment)
 }
 
-fn head(fragment: &mut Fragment, fields: &mut Fields, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
-    let name = scope.take(fields, "name", shared);
-    fragment.name = name.and_then(|name| field::text(&name, "`name`", &mut shared.problems));
-    if let Some(description) = scope.take(fields, "description", shared) {
-        field::text(&description, "`description`", &mut shared.problems);
+fn head(fragment: &mut Fragment, fields: &mut Fields, scope: &mut Scope<'_, '_>) {
+    let name = scope.take(fields, "name");
+    fragment.name = name.and_then(|name| field::text(&name, "`name`", &mut scope.shared.problems));
+    if let Some(description) = scope.take(fields, "description") {
+        field::text(&description, "`description`", &mut scope.shared.problems);
     }
     let spec = &mut fragment.spec;
-    spec.schedule = scope.take(fields, "schedule", shared).and_then(|value| schedule::read(value, shared));
-    if let Some(budget) = scope.take(fields, "budget", shared) {
-        (spec.budget, spec.periods) = self::budget(budget, shared);
+    spec.schedule = scope.take(fields, "schedule").and_then(|value| schedule::read(value, scope.shared));
+    if let Some(budget) = scope.take(fields, "budget") {
+        (spec.budget, spec.periods) = self::budget(budget, scope.shared);
     }
-    if let Some(on_budget) = scope.take(fields, "on_budget", shared) {
-        let word = field::choice(&on_budget, "`on_budget`", &["stop", "finish"], &mut shared.problems);
+    if let Some(on_budget) = scope.take(fields, "on_budget") {
+        let word = field::choice(&on_budget, "`on_budget`", &["stop", "finish"], &mut scope.shared.problems);
         spec.finishes = word == Some("finish");
     }
-    if let Some(tests) = scope.take(fields, "tests", shared) {
-        spec.tests = pipeline_test::read(tests, &mut shared.problems);
+    if let Some(tests) = scope.take(fields, "tests") {
+        spec.tests = pipeline_test::read(tests, &mut scope.shared.problems);
     }
 }
 

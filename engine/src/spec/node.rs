@@ -32,34 +32,29 @@ const SAME: &[(&str, &str)] = &[
 
 /// Returns the nodes of all entries for each of the outer coordinates (those of a loop; outside loops, none): one for each
 /// entry, or one per combination of its matrix.
-pub(super) fn all(
-    entries: Vec<(Key, Spanned)>,
-    outer: &[Vec<Coordinate>],
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Vec<NodeSpec> {
+pub(super) fn all(entries: Vec<(Key, Spanned)>, outer: &[Vec<Coordinate>], scope: &mut Scope<'_, '_>) -> Vec<NodeSpec> {
     let mut parts = Vec::with_capacity(entries.len());
     for (id, mut body) in entries {
         let matrix = match &mut body.value {
-            Value::Map(fields) => scope.take(fields, "matrix", shared),
+            Value::Map(fields) => scope.take(fields, "matrix"),
             _ => None,
         };
         parts.push((id, body, matrix));
     }
     // A matrix may name that of a node further down: all are read before any is expanded.
     let matrices = parts.iter_mut().filter_map(|(id, _, matrix)| Some((&id.text, matrix.as_mut()?)));
-    matrix::take_over(matrices.collect(), &mut shared.problems);
+    matrix::take_over(matrices.collect(), &mut scope.shared.problems);
     let mut written = Vec::with_capacity(parts.len());
     for (id, body, matrix) in parts {
-        written.extend(written_node(id, body, matrix, outer, shared));
+        written.extend(written_node(id, body, matrix, outer, scope.shared));
     }
     let mut nodes = Vec::new();
     for outer in outer {
         for node in &written {
             for variant in &node.variants {
                 let (mut body, coordinates) = (node.body.clone(), [outer.as_slice(), variant].concat());
-                scope.apply(&mut body, &coordinates, shared);
-                nodes.extend(one(&node.id, body, coordinates, &mut shared.problems));
+                scope.apply(&mut body, &coordinates);
+                nodes.extend(one(&node.id, body, coordinates, &mut scope.shared.problems));
             }
         }
     }

@@ -24,15 +24,10 @@ const FILE_KEYS: &[&str] = &["name", "description", "params", "nodes", "include"
 const MAX_ROUNDS: u64 = 10_000;
 
 /// Reads the loops of a file, unrolled.
-pub(super) fn all(
-    value: Spanned,
-    place: &Place,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> (Vec<NodeSpec>, Vec<Loop>) {
+pub(super) fn all(value: Spanned, place: &Place, scope: &mut Scope<'_, '_>) -> (Vec<NodeSpec>, Vec<Loop>) {
     let (mut nodes, mut loops) = (Vec::new(), Vec::new());
-    for (name, body) in field::map(value, "`repeat`", &mut shared.problems).unwrap_or_default() {
-        if let Some((unrolled, repeats)) = read(&name, body, place, scope, shared) {
+    for (name, body) in field::map(value, "`repeat`", &mut scope.shared.problems).unwrap_or_default() {
+        if let Some((unrolled, repeats)) = read(&name, body, place, scope) {
             nodes.extend(unrolled);
             loops.push(repeats);
         }
@@ -40,39 +35,33 @@ pub(super) fn all(
     (nodes, loops)
 }
 
-fn read(
-    name: &Key,
-    body: Spanned,
-    place: &Place,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Option<(Vec<NodeSpec>, Loop)> {
+fn read(name: &Key, body: Spanned, place: &Place, scope: &mut Scope<'_, '_>) -> Option<(Vec<NodeSpec>, Loop)> {
     let what = format!("the loop `{}`", name.text);
-    if !field::node_id(&name.text, name.span, &mut shared.problems) {
+    if !field::node_id(&name.text, name.span, &mut scope.shared.problems) {
         return None;
     }
-    let mut fields = field::fields(body, &what, KEYS, &mut shared.problems);
-    let rounds = rounds(scope.take(&mut fields, "rounds", shared), name, shared);
-    let carry = carried(scope.take(&mut fields, "carry", shared), "`carry`", true, &mut shared.problems);
-    let mut next = carried(scope.take(&mut fields, "next", shared), "`next`", false, &mut shared.problems);
+    let mut fields = field::fields(body, &what, KEYS, &mut scope.shared.problems);
+    let rounds = rounds(scope.take(&mut fields, "rounds"), name, scope.shared);
+    let carry = carried(scope.take(&mut fields, "carry"), "`carry`", true, &mut scope.shared.problems);
+    let mut next = carried(scope.take(&mut fields, "next"), "`next`", false, &mut scope.shared.problems);
     // Before the nodes are read: each is read once for each round.
-    let outer = outer(scope.take(&mut fields, "matrix", shared), name, rounds, &mut shared.problems);
-    let keep = scope.take(&mut fields, "keep", shared).and_then(|value| kept(value, shared));
-    let mut entries = field::take_map(&mut fields, "nodes", &mut shared.problems);
-    let (mut unrolled, unread) = (Vec::new(), shared.unread);
-    let included = scope.take(&mut fields, "include", shared);
+    let outer = outer(scope.take(&mut fields, "matrix"), name, rounds, &mut scope.shared.problems);
+    let keep = scope.take(&mut fields, "keep").and_then(|value| kept(value, scope.shared));
+    let mut entries = field::take_map(&mut fields, "nodes", &mut scope.shared.problems);
+    let (mut unrolled, unread) = (Vec::new(), scope.shared.unread);
+    let included = scope.take(&mut fields, "include");
     let includes = included.is_some();
     if let Some(value) = included {
-        unrolled = of_files(value, &outer, place, shared);
+        unrolled = of_files(value, &outer, place, scope.shared);
     }
-    let is_whole = shared.unread == unread;
+    let is_whole = scope.shared.unread == unread;
     if entries.is_empty() && !includes {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `nodes:`")).at(name.span, "");
-        shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
+        scope.shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
     }
     let mut own: BTreeSet<String> = entries.iter().map(|(id, _)| id.text.clone()).collect();
     own.extend(unrolled.iter().map(|node| base(&node.id).to_owned()));
-    check(&what, &carry, &next, &own, is_whole, &mut shared.problems);
+    check(&what, &carry, &next, &own, is_whole, &mut scope.shared.problems);
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|entry| own.contains(base(&entry.output)));
     for entry in &carry {
@@ -81,17 +70,17 @@ fn read(
         }
     }
     let (mut decides, mut stops) = (false, false);
-    if let Some((entry, may_stop)) = decision::entry(name, &mut fields, &mut shared.problems) {
+    if let Some((entry, may_stop)) = decision::entry(name, &mut fields, &mut scope.shared.problems) {
         (decides, stops) = (true, may_stop);
         entries.push(entry);
     }
-    unrolled.extend(node::all(entries, &outer, scope, shared));
+    unrolled.extend(node::all(entries, &outer, scope));
     let mut binder = Binder::new(&name.text, own.iter().map(String::as_str), is_whole);
     for node in &mut unrolled {
         if decides && rounds::decides(node) {
-            binder.bind(node, &mut shared.problems);
+            binder.bind(node, &mut scope.shared.problems);
         }
-        hand_on(node, &carry, &next, &mut shared.problems);
+        hand_on(node, &carry, &next, &mut scope.shared.problems);
         node.keep = keep;
     }
     next.retain(|entry| !entry.output.is_empty());
@@ -158,13 +147,13 @@ fn of_file(wanted: Wanted, outer: &[Vec<Coordinate>], from: &Place, shared: &mut
     }
     let mut fields = field::fields(root, what, FILE_KEYS, &mut shared.problems);
     let raw = params(take(&mut fields, "params"), place.file, Over::Include(wanted.params), shared);
-    let mut scope = Scope::new(&raw);
+    let mut scope = Scope::new(&raw, shared);
     // For the errors: params that no node uses are checked as well.
-    scope.resolve_all(shared);
-    let included = scope.take(&mut fields, "include", shared);
-    let mut found = included.map(|value| of_files(value, outer, &place, shared)).unwrap_or_default();
-    let own = field::take_map(&mut fields, "nodes", &mut shared.problems);
-    found.extend(node::all(own, outer, &mut scope, shared));
+    scope.resolve_all();
+    let included = scope.take(&mut fields, "include");
+    let mut found = included.map(|value| of_files(value, outer, &place, scope.shared)).unwrap_or_default();
+    let own = field::take_map(&mut fields, "nodes", &mut scope.shared.problems);
+    found.extend(node::all(own, outer, &mut scope));
     include::prefix(&mut found, &mut [], &wanted.prefix);
     Some(found)
 }

@@ -44,8 +44,9 @@ impl Shared<'_> {
 }
 
 /// The names that `${…}` in one file may refer to.
-pub(super) struct Scope<'a> {
+pub(super) struct Scope<'a, 's> {
     params: &'a Spanned,
+    pub(super) shared: &'a mut Shared<'s>,
     /// Top-level params by name.
     index: BTreeMap<&'a str, &'a Spanned>,
     resolved: BTreeMap<String, Option<Spanned>>,
@@ -53,50 +54,50 @@ pub(super) struct Scope<'a> {
     frames: usize,
 }
 
-impl<'a> Scope<'a> {
+impl<'a, 's> Scope<'a, 's> {
     /// Creates a scope over params as written.
-    pub(super) fn new(params: &'a Spanned) -> Self {
+    pub(super) fn new(params: &'a Spanned, shared: &'a mut Shared<'s>) -> Self {
         let index = params.entries().iter().map(|(key, value)| (key.text.as_str(), value)).collect();
-        Self { params, index, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
+        Self { params, shared, index, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
     }
 
     /// Returns all params, resolved.
-    pub(super) fn resolve_all(&mut self, shared: &mut Shared<'_>) -> Spanned {
+    pub(super) fn resolve_all(&mut self) -> Spanned {
         let params = self.params;
         let entries = params.entries().iter().map(|(key, value)| {
-            let resolved = self.lookup(std::slice::from_ref(&key.text), value.span, shared);
+            let resolved = self.lookup(std::slice::from_ref(&key.text), value.span);
             (key.clone(), resolved.unwrap_or_else(|| broken(value.span)))
         });
         Spanned::new(Value::Map(entries.collect()), params.span)
     }
 
     /// Removes a field by name, and returns its value without `${…}`.
-    pub(super) fn take(&mut self, fields: &mut Fields, name: &str, shared: &mut Shared<'_>) -> Option<Spanned> {
+    pub(super) fn take(&mut self, fields: &mut Fields, name: &str) -> Option<Spanned> {
         let mut value = field::take(fields, name)?;
-        self.apply(&mut value, &[], shared);
+        self.apply(&mut value, &[]);
         Some(value)
     }
 
     /// Replaces every `${…}` below a value; `matrix`: the coordinates of its node.
-    pub(super) fn apply(&mut self, value: &mut Spanned, matrix: &[Coordinate], shared: &mut Shared<'_>) {
-        self.apply_at(value, 1, matrix, shared);
+    pub(super) fn apply(&mut self, value: &mut Spanned, matrix: &[Coordinate]) {
+        self.apply_at(value, 1, matrix);
     }
 
-    fn apply_at(&mut self, value: &mut Spanned, depth: usize, matrix: &[Coordinate], shared: &mut Shared<'_>) {
+    fn apply_at(&mut self, value: &mut Spanned, depth: usize, matrix: &[Coordinate]) {
         self.frames += 1;
         match &mut value.value {
             Value::String(text) if template::has_reference(text) => {
                 let text = std::mem::take(text);
-                *value = self.replace(&text, value.span, depth, matrix, shared);
+                *value = self.replace(&text, value.span, depth, matrix);
             }
             Value::List(items) => {
                 for item in items {
-                    self.apply_at(item, depth + 1, matrix, shared);
+                    self.apply_at(item, depth + 1, matrix);
                 }
             }
             Value::Map(entries) => {
                 for (_, value) in entries {
-                    self.apply_at(value, depth + 1, matrix, shared);
+                    self.apply_at(value, depth + 1, matrix);
                 }
             }
             _ => {}
@@ -104,20 +105,13 @@ impl<'a> Scope<'a> {
         self.frames -= 1;
     }
 
-    fn replace(
-        &mut self,
-        text: &str,
-        span: Span,
-        depth: usize,
-        matrix: &[Coordinate],
-        shared: &mut Shared<'_>,
-    ) -> Spanned {
+    fn replace(&mut self, text: &str, span: Span, depth: usize, matrix: &[Coordinate]) -> Spanned {
         let parts = match template::parse(text) {
             Ok(parts) => parts,
             Err(fault) => {
-                let at = part_span(shared.sources, span, text, &fault.range);
+                let at = part_span(self.shared.sources, span, text, &fault.range);
                 let fault = Diagnostic::error("bad-substitution", fault.message).at(at, "");
-                shared.report(fault.help(
+                self.shared.report(fault.help(
                     "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}`, `${repeat.round}` and \
                      `${service.…}`; write `$${` for a literal `${`",
                 ));
@@ -126,28 +120,22 @@ impl<'a> Scope<'a> {
         };
         // A string that is one reference takes the type of what it refers to.
         let new = match template::whole(&parts) {
-            Some(target) => self.value_of(target, span, matrix, shared),
-            None => self.interpolate(text, &parts, span, matrix, shared),
+            Some(target) => self.value_of(target, span, matrix),
+            None => self.interpolate(text, &parts, span, matrix),
         };
         match new {
-            Some(new) if admit(&new, span, depth, shared) => new,
+            Some(new) if admit(&new, span, depth, self.shared) => new,
             _ => broken(span),
         }
     }
 
     /// Returns the value of a reference; `None` after a reported error.
-    fn value_of(
-        &mut self,
-        target: &Target,
-        span: Span,
-        matrix: &[Coordinate],
-        shared: &mut Shared<'_>,
-    ) -> Option<Spanned> {
+    fn value_of(&mut self, target: &Target, span: Span, matrix: &[Coordinate]) -> Option<Spanned> {
         let value = match target {
-            Target::Param(path) => self.lookup(path, span, shared)?,
-            Target::Matrix(path) => coordinate(path, span, matrix, shared)?,
-            Target::Round => round(span, matrix, shared)?,
-            Target::Env { name, default } => return variable(name, default.as_deref(), span, shared),
+            Target::Param(path) => self.lookup(path, span)?,
+            Target::Matrix(path) => coordinate(path, span, matrix, self.shared)?,
+            Target::Round => round(span, matrix, self.shared)?,
+            Target::Env { name, default } => return variable(name, default.as_deref(), span, self.shared),
             // Secrets and addresses are known when the node runs.
             Target::Secret(name) => return Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
             Target::Service(name) => return Some(Spanned::new(Value::String(format!("${{service.{name}}}")), span)),
@@ -155,22 +143,15 @@ impl<'a> Scope<'a> {
         Some(Spanned { via: Some(span), ..value })
     }
 
-    fn interpolate(
-        &mut self,
-        text: &str,
-        parts: &[Part],
-        span: Span,
-        matrix: &[Coordinate],
-        shared: &mut Shared<'_>,
-    ) -> Option<Spanned> {
+    fn interpolate(&mut self, text: &str, parts: &[Part], span: Span, matrix: &[Coordinate]) -> Option<Spanned> {
         let (mut whole, mut is_broken) = (String::new(), false);
         for part in parts {
             let piece = match part {
                 Part::Text(text) => Some(text.clone()),
                 Part::Reference { target, range } => {
-                    let at = part_span(shared.sources, span, text, range);
-                    let value = self.value_of(target, at, matrix, shared);
-                    value.and_then(|value| piece(&named(value, target, matrix), at, shared))
+                    let at = part_span(self.shared.sources, span, text, range);
+                    let value = self.value_of(target, at, matrix);
+                    value.and_then(|value| piece(&named(value, target, matrix), at, self.shared))
                 }
             };
             // After an error, the other parts are read for their errors only.
@@ -181,13 +162,13 @@ impl<'a> Scope<'a> {
             whole += &piece.unwrap_or_default();
             if whole.len() > MAX_STRING {
                 let message = format!("`${{…}}` makes this string longer than {MAX_STRING} bytes");
-                return shared.refuse(Diagnostic::error("too-many-values", message).at(span, ""));
+                return self.shared.refuse(Diagnostic::error("too-many-values", message).at(span, ""));
             }
         }
         (!is_broken).then(|| Spanned::new(Value::String(whole), span))
     }
 
-    fn lookup(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
+    fn lookup(&mut self, path: &[String], span: Span) -> Option<Spanned> {
         let name = path.join(".");
         if let Some(known) = self.resolved.get(&name) {
             return known.clone();
@@ -197,40 +178,40 @@ impl<'a> Scope<'a> {
             let active = self.active[start..].iter().chain([&name]);
             let ring = active.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" → ");
             let fault = Diagnostic::error("param-cycle", format!("the param `{name}` refers to itself"));
-            return shared.refuse(fault.at(span, "closes the cycle").note(format!("the cycle: {ring}")));
+            return self.shared.refuse(fault.at(span, "closes the cycle").note(format!("the cycle: {ring}")));
         }
         if self.frames > MAX_FRAMES {
             let fault = Diagnostic::error("too-deep", "references between params are nested too deeply");
-            return shared.refuse(fault.at(span, ""));
+            return self.shared.refuse(fault.at(span, ""));
         }
         // While it is resolved, a reference to it closes a circle.
         self.active.push(name.clone());
-        let value = self.walk(path, span, shared);
+        let value = self.walk(path, span);
         self.active.pop();
         // After an error, too: it is reported once, however often the param is used.
         self.resolved.insert(name, value.clone());
         value
     }
 
-    fn walk(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
+    fn walk(&mut self, path: &[String], span: Span) -> Option<Spanned> {
         let mut here = self.params;
         for (depth, step) in path.iter().enumerate() {
             if matches!(&here.value, Value::String(text) if template::has_reference(text)) {
-                let around = self.lookup(&path[..depth], span, shared)?;
+                let around = self.lookup(&path[..depth], span)?;
                 let mut here = &around;
                 for (depth, step) in path.iter().enumerate().skip(depth) {
                     if here.value == Value::Broken {
                         return None;
                     }
-                    here = here.child(step).or_else(|| unknown(here, path, depth, span, shared))?;
+                    here = here.child(step).or_else(|| unknown(here, path, depth, span, self.shared))?;
                 }
                 return Some(here.clone());
             }
             let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { here.child(step) };
-            here = next.or_else(|| unknown(here, path, depth, span, shared))?;
+            here = next.or_else(|| unknown(here, path, depth, span, self.shared))?;
         }
         let mut value = here.clone();
-        self.apply_at(&mut value, 1, &[], shared);
+        self.apply_at(&mut value, 1, &[]);
         Some(value)
     }
 }
