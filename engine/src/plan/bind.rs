@@ -236,7 +236,7 @@ fn order(spec: &Spec, by_id: &BTreeMap<NodeId, NodeIndex>, errors: &mut Vec<Diag
         for reference in node.bindings().flat_map(|binding| &binding.references) {
             if let Some(from) = by_id.get(reference.node.as_str()) {
                 graph.update_edge(*from, NodeIndex::new(index), ());
-            } else if !spec.is_unsure(&reference.node) {
+            } else if !spec.lacks_files && !spec.is_duplicate(&reference.node) {
                 let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
                 errors.push(error.at(reference.span, "").help(meant_node(&reference.node, &names)));
             }

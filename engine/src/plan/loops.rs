@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Index;
 
 use petgraph::graph::NodeIndex;
 
@@ -98,14 +97,6 @@ pub(super) struct HandedOn {
     pub(super) port: Option<String>,
 }
 
-impl Index<LoopIndex> for Loops {
-    type Output = Loop;
-
-    fn index(&self, index: LoopIndex) -> &Loop {
-        &self.all[index.0]
-    }
-}
-
 impl Loops {
     /// Looks the loops up in a plan.
     pub(super) fn new(loops: &[LoopSpec], handed_on: &[HandedOnSpec], by_id: &BTreeMap<NodeId, NodeIndex>) -> Self {
@@ -134,13 +125,13 @@ impl Loops {
     /// Returns the loop and the round after which the node decides.
     pub(super) fn decision(&self, node: NodeIndex) -> Option<InLoop> {
         let place = *self.round_of.get(&node)?;
-        let round = self[place.of].rounds.get(place.round.0)?;
+        let round = self.all[place.of.0].rounds.get(place.round.0)?;
         (round.decision == node).then_some(place)
     }
 
     /// Returns the node of the round that is handed on in place of that of the last round.
     pub(super) fn in_round(&self, node: NodeIndex, of: LoopIndex, hands_on: Round) -> Option<NodeIndex> {
-        let rounds = &self[of].rounds;
+        let rounds = &self.all[of.0].rounds;
         // All rounds have the same nodes in the same order.
         let position = rounds.last()?.nodes.iter().position(|last| *last == node)?;
         rounds.get(hands_on.0)?.nodes.get(position).copied()

@@ -64,7 +64,7 @@ impl Plan {
 
     /// Returns the loop after whose rounds the node decides.
     pub fn decides(&self, node: NodeIndex) -> Option<&Loop> {
-        self.loops.decision(node).map(|place| &self.loops[place.of])
+        self.loops.decision(node).map(|place| &self.loops.all[place.of.0])
     }
 
     /// Returns the nodes of the rounds that the loop cannot hand on any more, once its node `decision` chose `hands_on` of
@@ -73,7 +73,7 @@ impl Plan {
         let Some(InLoop { of, round: last }) = self.loops.decision(decision) else { return Vec::new() };
         let mut nodes = Vec::new();
         for round in (0..=last.0).map(Round).filter(|round| *round != hands_on) {
-            nodes.extend_from_slice(self.loops[of].nodes(round));
+            nodes.extend_from_slice(self.loops.all[of.0].nodes(round));
         }
         nodes
     }
@@ -81,7 +81,7 @@ impl Plan {
     /// Returns the loop whose end keeps the node from running, and what the node needs of it.
     pub(crate) fn ended(&self, node: NodeIndex) -> Option<NotReached<'_>> {
         let ended = *self.loops.ended.get(&node)?;
-        let repeats = &self.loops[ended];
+        let repeats = &self.loops.all[ended.0];
         if self.loops.round_of.get(&node).is_some_and(|place| place.of == ended) {
             return Some(NotReached { repeats, needs: None });
         }
@@ -94,7 +94,7 @@ impl Plan {
         let mut found: Option<Awaited<'_>> = None;
         for input in &self[node].inputs {
             let Some(place) = self.loops.round_of.get(&input.node) else { continue };
-            let of = &self.loops[place.of];
+            let of = &self.loops.all[place.of.0];
             let rounds = match input.tie {
                 Tie::HandedOn => of.rounds(),
                 Tie::Gathered | Tie::Implied if of.stops => place.round.0,
@@ -110,7 +110,7 @@ impl Plan {
             return found;
         }
         let place = self.loops.round_of.get(&node)?;
-        let of = &self.loops[place.of];
+        let of = &self.loops.all[place.of.0];
         (of.stops && of.end.is_none()).then_some(Awaited { of, rounds: place.round.0, inputs: false })
     }
 
@@ -126,7 +126,7 @@ impl Plan {
         hands_on: Round,
     ) -> Result<Option<Self>, OperatorError> {
         let Some(InLoop { of, round: last }) = self.loops.decision(decision) else { return Ok(None) };
-        let repeats = &self.loops[of];
+        let repeats = &self.loops.all[of.0];
         let left_out = repeats.rounds() - last.0 - 1;
         // A loop that cannot stop decides only what it hands on.
         let why = why.filter(|_| repeats.stops);
@@ -194,7 +194,7 @@ impl Plan {
         if input.tie == Tie::HandedOn
             && let Some(place) = self.loops.round_of.get(&input.node)
         {
-            for round in 0..self.loops[place.of].rounds() {
+            for round in 0..self.loops.all[place.of.0].rounds() {
                 found.extend(self.loops.in_round(input.node, place.of, Round(round)));
             }
         }

@@ -59,11 +59,6 @@ impl Spec {
     pub fn is_duplicate(&self, id: &str) -> bool {
         self.duplicates.contains(coordinate::base(id))
     }
-
-    /// Whether a node of that id may be missing because of an error that was reported.
-    pub fn is_unsure(&self, id: &str) -> bool {
-        self.lacks_files || self.is_duplicate(id)
-    }
 }
 
 /// A loop about which its rows decide: one combination of its matrix.
