@@ -75,7 +75,17 @@ pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Op
     let path = from.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
     // One file has several paths: a circle of includes is found by the real one.
     let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-    check_chain(wanted, &canonical, from, shared)?;
+    let excess = if from.chain.contains(&canonical) {
+        Some(format!("`{}` includes itself", wanted.path))
+    } else if from.chain.len() >= MAX_CHAIN {
+        Some(format!("includes are nested more than {MAX_CHAIN} deep (limit)"))
+    } else {
+        (shared.included >= MAX_FILES).then(|| format!("more than {MAX_FILES} included files (limit)"))
+    };
+    if let Some(message) = excess {
+        return shared.refuse(Diagnostic::error("include-cycle", message).at(wanted.span, ""));
+    }
+    shared.included += 1;
     let found = shared.problems.len();
     let file = match source::read(&path, Some(wanted.span), shared.sources) {
         Ok(file) => file,
@@ -117,21 +127,6 @@ fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
     let message = format!("`{}` is not a pipeline: it has neither `nodes:` nor `include:`", wanted.path);
     let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");
     shared.report(fault.help("its lines are not shown because they may contain secrets"));
-}
-
-/// Returns `None` beyond a limit, which is reported.
-fn check_chain(wanted: &Wanted, path: &PathBuf, from: &Place, shared: &mut Shared<'_>) -> Option<()> {
-    let message = if from.chain.contains(path) {
-        format!("`{}` includes itself", wanted.path)
-    } else if from.chain.len() >= MAX_CHAIN {
-        format!("includes are nested more than {MAX_CHAIN} deep (limit)")
-    } else if shared.included >= MAX_FILES {
-        format!("more than {MAX_FILES} included files (limit)")
-    } else {
-        shared.included += 1;
-        return Some(());
-    };
-    shared.refuse(Diagnostic::error("include-cycle", message).at(wanted.span, ""))
 }
 
 /// Prefixes the ids of the nodes and loops, and references between them.
