@@ -20,9 +20,7 @@ use super::tables::{TableRules, Tables};
 use crate::endpoint::EndpointUse;
 use crate::error::OperatorError;
 
-type InputCheck = Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>;
 type VariantCheck = Box<dyn Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync>;
-type FileCheck = Box<dyn Fn(&Path) -> Vec<ParamIssue> + Send + Sync>;
 type SourceList = Box<dyn Fn(&Path) -> Vec<Source> + Send + Sync>;
 type Fetch = Box<dyn Fn(&Context) -> Result<(), OperatorError> + Send + Sync>;
 type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, OperatorError> + Send + Sync>;
@@ -45,6 +43,7 @@ type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, Ope
 /// }
 /// assert_eq!(declaration.issues[0].path, "words");
 /// ```
+#[must_use]
 #[derive(Default)]
 pub struct Declaration {
     /// Input and output ports.
@@ -84,9 +83,9 @@ pub struct Declaration {
     pub variant: Option<&'static str>,
     /// The input whose variant the output has too, if the output is not declared as its rows anyway.
     pub passes_variant: Option<&'static str>,
-    check_inputs: Option<InputCheck>,
+    check_inputs: Option<Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>>,
     check_variants: Vec<(&'static str, VariantCheck)>,
-    check_files: Option<FileCheck>,
+    check_files: Option<Box<dyn Fn(&Path) -> Vec<ParamIssue> + Send + Sync>>,
     sources: Option<SourceList>,
     fetch: Option<Fetch>,
     recheck: Option<OpenRecheck>,
@@ -115,7 +114,6 @@ impl Declaration {
 
     /// Adds to the operator's version, for a change that other params of the operator do not share: rows that were paid for
     /// in another way than by calls (`map` with `python`) are then not paid for again.
-    #[must_use]
     pub fn revision(self, revision: u32) -> Self {
         Self { revision, ..self }
     }
@@ -123,35 +121,30 @@ impl Declaration {
     /// Sets where recomputation on a CPU produces the same bytes (pure and seeded: everywhere; external: nowhere). A
     /// kernel that depends on more at run time (a GPU, an encoder inside an index) calls [`Context::computed_on`]; the
     /// result records the weaker of the two.
-    #[must_use]
     pub fn repeatability(self, repeatability: Repeatability) -> Self {
         Self { repeatability, ..self }
     }
 
     /// Adds problems of params that deserialised. They are reported at the param's place in the file, before anything
     /// runs.
-    #[must_use]
     pub fn issues(mut self, issues: impl IntoIterator<Item = ParamIssue>) -> Self {
         self.issues.extend(issues);
         self
     }
 
     /// Adds a check of the params against the names of the bound inputs. Reported like [`Declaration::issues`].
-    #[must_use]
     pub fn checks_inputs(self, check: impl Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
         Self { check_inputs: Some(Box::new(check)), ..self }
     }
 
     /// Adds a check of the params against the files that they name. Relative paths start at the directory passed to
     /// `check`; a file that does not exist is reported by the engine. Reported like [`Declaration::issues`].
-    #[must_use]
     pub fn checks_files(self, check: impl Fn(&Path) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
         Self { check_files: Some(Box::new(check)), ..self }
     }
 
     /// Says which columns the outputs have, given those of the inputs that are known. Leave out what is not certain:
     /// nodes behind this one are checked against it.
-    #[must_use]
     pub fn gives(mut self, rule: impl Fn(&Tables) -> Tables + Send + Sync + 'static) -> Self {
         self.tables.gives = Some(Box::new(rule));
         self
@@ -159,7 +152,6 @@ impl Declaration {
 
     /// Says which columns an output has at most, where [`Self::gives`] cannot know them all: nodes behind this one are checked
     /// against them, and a node that names none of them is a mistake.
-    #[must_use]
     pub fn gives_at_most(mut self, rule: impl Fn(&Tables) -> Tables + Send + Sync + 'static) -> Self {
         self.tables.gives_at_most = Some(Box::new(rule));
         self
@@ -167,7 +159,6 @@ impl Declaration {
 
     /// Says that each output of a fixed record kind has the columns of that kind alone, and each other output those of its
     /// input.
-    #[must_use]
     pub fn gives_plain_columns(self) -> Self {
         let outputs = self.ports.outputs.clone();
         self.gives(move |inputs| {
@@ -187,7 +178,6 @@ impl Declaration {
 
     /// Adds a check of the params against the known columns of the inputs. Reported like [`Declaration::issues`], by
     /// `validate`, and by a run before it starts anything.
-    #[must_use]
     pub fn checks_columns(mut self, check: impl Fn(&Tables) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
         self.tables.check = Some(Box::new(check));
         self
@@ -195,28 +185,24 @@ impl Declaration {
 
     /// Checks a query against the known columns of its inputs, and derives those of its outputs. Only for a query that is
     /// planned without rows.
-    #[must_use]
     pub fn query(mut self, kernel: impl QueryKernel + 'static) -> Self {
         self.tables.query = Some(Arc::new(kernel));
         self
     }
 
     /// Names the variant of the output, if it is known, for the checks of the nodes that read it.
-    #[must_use]
     pub fn variant(self, variant: impl Into<Option<&'static str>>) -> Self {
         Self { variant: variant.into(), ..self }
     }
 
     /// Says that the rows of the output are those of an input with more columns: they are of the same variant. Of an output of
     /// the same rows ([`Ports::same_out`]) that is known.
-    #[must_use]
     pub fn passes_variant(self, input: &'static str) -> Self {
         Self { passes_variant: Some(input), ..self }
     }
 
     /// Adds a check of the params against the variants of what is bound to `port`, in its order (`None`: unknown until it is
     /// there, or the same again). Reported like [`Declaration::issues`].
-    #[must_use]
     pub fn checks_variants(
         mut self,
         port: &'static str,
@@ -228,20 +214,14 @@ impl Declaration {
 
     /// Sets the endpoint the operator calls, if any. All nodes of a run that call the same endpoint share its limits,
     /// and `plan` estimates the cost. The node's `retry` applies. All calls must go through [`Context::call`].
-    #[must_use]
-    pub fn endpoint(mut self, endpoint: Option<EndpointUse>) -> Self {
-        self.retries |= endpoint.is_some();
-        self.endpoint = endpoint;
-        self
+    pub fn endpoint(self, endpoint: Option<EndpointUse>) -> Self {
+        Self { retries: self.retries || endpoint.is_some(), endpoint, ..self }
     }
 
     /// Lists the services that the operator calls with [`Context::observe`], beside its endpoint. Observations are
     /// remembered by service and content: no other row, node or model pays for one again.
-    #[must_use]
-    pub fn observes(mut self, services: Vec<EndpointUse>) -> Self {
-        self.retries |= !services.is_empty();
-        self.observed = services;
-        self
+    pub fn observes(self, observed: Vec<EndpointUse>) -> Self {
+        Self { retries: self.retries || !observed.is_empty(), observed, ..self }
     }
 
     /// Returns the endpoint and the observed services.
@@ -256,7 +236,6 @@ impl Declaration {
 
     /// For operators with a [`Kernel::AsyncMap`](super::Kernel::AsyncMap): sets the shape of the rows, so that `plan`
     /// can look them up without opening the kernel.
-    #[must_use]
     pub fn rows(self, rows: RowShape) -> Self {
         Self { rows: Some(rows), ..self }
     }
@@ -269,52 +248,41 @@ impl Declaration {
     /// Declares that the operator runs programs named by its params. An audit then recomputes the node only if the user
     /// allows it: a recorded or imported result must not decide what runs on this machine. Such a node needs no worker
     /// built for CUDA: its GPUs are for those programs.
-    #[must_use]
-    pub fn runs_programs(mut self, runs_programs: bool) -> Self {
-        self.uses_gpus |= runs_programs;
-        self.runs_programs = runs_programs;
-        self
+    pub fn runs_programs(self, runs_programs: bool) -> Self {
+        Self { uses_gpus: self.uses_gpus || runs_programs, runs_programs, ..self }
     }
 
     /// Declares that programs are run to find its sources: those that its params name. An audit needs the user's permission
     /// for that, even if it recomputes nothing.
-    #[must_use]
     pub fn asks_programs(self, asks_programs: bool) -> Self {
         Self { asks_programs, ..self }
     }
 
     /// Declares that the operator computes on the node's GPUs; otherwise `resources.gpus` is rejected. Implied by
     /// [`Declaration::runs_programs`].
-    #[must_use]
-    pub fn uses_gpus(mut self, uses_gpus: bool) -> Self {
-        self.uses_gpus |= uses_gpus;
-        self
+    pub fn uses_gpus(self, uses_gpus: bool) -> Self {
+        Self { uses_gpus: self.uses_gpus || uses_gpus, ..self }
     }
 
     /// Declares that the operator retries external calls according to the node's `retry`; otherwise `retry` is
     /// rejected. Implied by [`Declaration::endpoint`].
-    #[must_use]
-    pub fn retries(mut self, retries: bool) -> Self {
-        self.retries |= retries;
-        self
+    pub fn retries(self, retries: bool) -> Self {
+        Self { retries: self.retries || retries, ..self }
     }
 
     /// Declares that the operator retries if `on`; otherwise `retry` is rejected with this reason and this remedy.
-    #[must_use]
     pub fn retries_if(self, on: bool, why_not: &'static str, remedy: &'static str) -> Self {
         Self { no_retry: Some((why_not, remedy)), ..self.retries(on) }
     }
 
     /// Sets an influence on the output that is in no key, reported by `validate`: what a program reads beyond its
     /// command.
-    #[must_use]
     pub fn unseen(self, unseen: Option<String>) -> Self {
         Self { unseen, ..self }
     }
 
     /// Declares that nothing of the param is called if the input is bound, as that answers all its calls. The node then
     /// runs without the secrets in the param.
-    #[must_use]
     pub fn answered_by(self, input: &'static str, param: &'static str) -> Self {
         Self { answered: Some((input, param)), ..self }
     }
@@ -322,7 +290,6 @@ impl Declaration {
     /// Lists external files and URLs the operator reads: their content is part of the node's key. Relative paths start
     /// at the directory passed to `list`. `list` is called again for every key: its result may depend on which files
     /// exist. Called again, it adds to the files and URLs.
-    #[must_use]
     pub fn reads(self, list: impl Fn(&Path) -> Vec<Source> + Send + Sync + 'static) -> Self {
         let Some(earlier) = self.sources else { return Self { sources: Some(Box::new(list)), ..self } };
         // The order is that of the calls: the key has the position of each source.
@@ -333,7 +300,6 @@ impl Declaration {
     /// Downloads [`Source::Fetched`] files and resolves [`Source::Awaited`]. A run calls it before it computes the
     /// node's key, if one of them is missing; `plan` and `validate` are offline and never call it. Called again, it adds
     /// to what is fetched.
-    #[must_use]
     pub fn fetches(self, fetch: impl Fn(&Context) -> Result<(), OperatorError> + Send + Sync + 'static) -> Self {
         let Some(earlier) = self.fetch else { return Self { fetch: Some(Box::new(fetch)), ..self } };
         // In the order of the calls: the first failure ends it.
@@ -342,14 +308,12 @@ impl Declaration {
     }
 
     /// Delivers finished outputs to their destinations.
-    #[must_use]
     pub fn delivers(self, deliver: impl Deliver) -> Self {
         Self { deliver: Some(Box::new(deliver)), ..self }
     }
 
     /// For `audit`: opens a check of recorded rows against their inputs, without external calls. Only external
     /// operators need it; the others are recomputed.
-    #[must_use]
     pub fn rechecks(
         self,
         open: impl Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, OperatorError> + Send + Sync + 'static,

@@ -16,6 +16,7 @@ pub trait Params: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Syn
 impl<T: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static> Params for T {}
 
 /// A problem of a param that its type cannot express.
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamIssue {
     /// Place of the param, as a dotted path below `with:` (`policy.endpoint.base_url`, `files.0`).
@@ -35,17 +36,13 @@ impl ParamIssue {
     }
 
     /// Adds the word of the param that is wrong.
-    #[must_use]
-    pub fn about(mut self, word: Option<Word>) -> Self {
-        self.word = word;
-        self
+    pub fn about(self, word: Option<Word>) -> Self {
+        Self { word, ..self }
     }
 
     /// Adds help.
-    #[must_use]
-    pub fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
+    pub fn with_help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
     }
 }
 

@@ -126,6 +126,7 @@ pub struct OutputPort {
 
 /// All ports of an operator. The first input is the main one: `from: node` binds it, and `Map` kernels process it. The
 /// first output is the default one. Every operator also has a `rejects` output: never declare it.
+#[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// Inputs, main one first.
@@ -147,21 +148,17 @@ impl Ports {
     }
 
     /// Declares that no output is the default: references must name one.
-    #[must_use]
-    pub fn equal_outputs(mut self) -> Self {
-        self.equal_outputs = true;
-        self
+    pub fn equal_outputs(self) -> Self {
+        Self { equal_outputs: true, ..self }
     }
 
     /// Adds an input of that arity.
-    #[must_use]
     pub fn input_of(mut self, name: &str, accept: Accept, arity: Arity, about: &str) -> Self {
         self.inputs.push(InputPort { name: name.to_owned(), accept, arity, about: about.to_owned(), rejects_of: None });
         self
     }
 
     /// If the last input is not bound, it gets the rejects of the external nodes (rollouts) behind the input `main`.
-    #[must_use]
     pub fn or_rejects_of(mut self, main: &str) -> Self {
         if let Some(input) = self.inputs.last_mut() {
             input.rejects_of = Some(main.to_owned());
@@ -170,29 +167,23 @@ impl Ports {
     }
 
     /// Adds an input that takes one table of one of these kinds.
-    #[must_use]
     pub fn rows_in(self, name: &str, kinds: &[RecordKind], about: &str) -> Self {
         self.input_of(name, Accept::Rows(kinds.to_vec()), Arity::One, about)
     }
 
     /// Adds an input that takes one table of any kind.
-    #[must_use]
     pub fn any_rows_in(self, name: &str, about: &str) -> Self {
         self.input_of(name, Accept::AnyRows, Arity::One, about)
     }
 
     /// Lets the user name any number of inputs.
-    #[must_use]
-    pub fn named_inputs(mut self, accept: Accept) -> Self {
-        self.named_inputs = Some(accept);
-        self
+    pub fn named_inputs(self, accept: Accept) -> Self {
+        Self { named_inputs: Some(accept), ..self }
     }
 
     /// Lets the operator with named inputs run without any.
-    #[must_use]
-    pub fn optional_inputs(mut self) -> Self {
-        self.optional_inputs = true;
-        self
+    pub fn optional_inputs(self) -> Self {
+        Self { optional_inputs: true, ..self }
     }
 
     fn output(mut self, name: &str, output: OutputType, about: &str) -> Self {
@@ -201,19 +192,16 @@ impl Ports {
     }
 
     /// Adds an output table of that kind.
-    #[must_use]
     pub fn rows_out(self, name: &str, kind: RecordKind, about: &str) -> Self {
         self.output(name, OutputType::Fixed(PortType::Rows(kind)), about)
     }
 
     /// Adds an output table of the kind that arrives at an input.
-    #[must_use]
     pub fn same_out(self, name: &str, as_input: &str, about: &str) -> Self {
         self.output(name, OutputType::SameAs(as_input.to_owned()), about)
     }
 
     /// Adds an output folder.
-    #[must_use]
     pub fn tree_out(self, name: &str, kind: TreeKind, about: &str) -> Self {
         self.output(name, OutputType::Fixed(PortType::Tree(kind)), about)
     }

@@ -48,9 +48,8 @@ impl RowsInput {
 
     /// Adds the content digests (hex) of the parts, in order.
     #[must_use]
-    pub fn with_part_digests(mut self, digests: Vec<String>) -> Self {
-        self.part_digests = digests;
-        self
+    pub fn with_part_digests(self, part_digests: Vec<String>) -> Self {
+        Self { part_digests, ..self }
     }
 
     /// Returns the content digest (hex) of a part, if known.

@@ -45,18 +45,12 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for NamedOrTagged<T> {
 
 /// Adds the bare names to the JSON Schema of a field read by [`named_or_tagged`].
 pub fn allow_names(schema: &mut Schema) {
-    let own = std::mem::take(schema);
-    // Both describe the field, whichever way it is written.
-    let description = own.get("description").cloned();
-    let default = own.get("default").cloned();
+    let mut inner = std::mem::take(schema).to_value();
     let mut both = serde_json::Map::new();
-    let mut inner = own.to_value();
-    for (name, value) in [("description", description), ("default", default)] {
-        if let Some(value) = value {
+    // Both describe the field, whichever way it is written.
+    for name in ["description", "default"] {
+        if let Some(value) = inner.as_object_mut().and_then(|object| object.remove(name)) {
             both.insert(name.to_owned(), value);
-            if let Some(object) = inner.as_object_mut() {
-                object.remove(name);
-            }
         }
     }
     let names = serde_json::json!({"type": "string", "description": "The option's name, all its own options at their defaults"});

@@ -103,7 +103,7 @@ pub struct Harness {
     pub secrets: BTreeMap<String, String>,
     /// Known pieces of work (default: none, so that everything is computed).
     pub pieces: Arc<dyn Pieces>,
-    logged: Arc<Logged>,
+    logged: Arc<Listener>,
 }
 
 impl Default for Harness {
@@ -138,7 +138,7 @@ impl Harness {
 
     /// Returns the lines logged so far.
     pub fn logged(&self) -> Vec<String> {
-        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.logged.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the harness's folder.
@@ -388,16 +388,6 @@ pub fn inputs<'p>(bound: impl IntoIterator<Item = (&'p str, InputArtifact)>) -> 
     inputs
 }
 
-/// Log lines, in order.
-#[derive(Default)]
-struct Logged(Mutex<Vec<String>>);
-
-impl ProgressSink for Logged {
-    fn log(&self, line: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
-    }
-}
-
 /// Saves a kernel's state in the harness's folder, for the next run in the same harness.
 struct SavedState(PathBuf);
 
@@ -439,6 +429,7 @@ impl OutputSink for MemorySink {
 }
 
 /// Records log lines, and cancels the run at a given line.
+#[derive(Default)]
 pub struct Listener {
     /// The lines logged.
     pub lines: Mutex<Vec<String>>,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::edges::{Edge, check_edges, check_missing, output_of, output_types, port_of};
 use super::gather::gather;
 use super::graph::{Input, Node, Plan, Tie};
-use super::loops::{Loops, Order, order_of};
+use super::loops::{Loops, order_of};
 use super::paths::{NOT_FOUND, check_destinations, check_sources, find_text};
 use super::pipeline_test::test_issues;
 use super::rejects::with_rejects;
@@ -236,13 +236,13 @@ fn order(spec: &Spec, by_id: &BTreeMap<NodeId, NodeIndex>, errors: &mut Vec<Diag
         for reference in node.bindings().flat_map(|binding| &binding.references) {
             if let Some(from) = by_id.get(reference.node.as_str()) {
                 graph.update_edge(*from, NodeIndex::new(index), ());
-            } else if !spec.is_unsure(&reference.node) {
+            } else if !spec.lacks_files && !spec.is_duplicate(&reference.node) {
                 let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
                 errors.push(error.at(reference.span, "").help(meant_node(&reference.node, &names)));
             }
         }
     }
-    for Order { before, after } in order_of(&spec.loops, nodes, by_id) {
+    for (before, after) in order_of(&spec.loops, nodes, by_id) {
         graph.update_edge(before, after, ());
     }
     if let Err(cycle) = petgraph::algo::toposort(&graph, None) {
@@ -337,165 +337,153 @@ fn wire(
     order: &[NodeIndex],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Option<Wired>> {
-    let nodes = &spec.nodes;
-    let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
+    let wired = spec.nodes.iter().map(|_| None).collect();
+    let mut wiring = Wiring { nodes: &spec.nodes, by_id, wired, errors };
     for index in order {
-        let node = &nodes[index.index()];
+        let node = &spec.nodes[index.index()];
         let Some(bound) = &all[index.index()] else { continue };
         // It is not known which of several nodes of one name is meant.
         if spec.is_duplicate(&node.id) {
             continue;
         }
-        let of_node = wire_node(nodes, *index, bound, by_id, &wired, errors);
+        let of_node = wiring.wire_node(*index, bound);
         if let Some(of_node) = &of_node {
-            errors.extend(check_issues(node, &of_node.outputs));
+            wiring.errors.extend(check_issues(node, &of_node.outputs));
         }
-        wired[index.index()] = of_node;
+        wiring.wired[index.index()] = of_node;
     }
-    wired
+    wiring.wired
 }
 
-/// Wires one node. `None` if a node it reads is broken: that error is reported already.
-fn wire_node(
-    nodes: &[NodeSpec],
-    index: NodeIndex,
-    bound: &Bound,
-    by_id: &BTreeMap<NodeId, NodeIndex>,
-    wired: &[Option<Wired>],
-    errors: &mut Vec<Diagnostic>,
-) -> Option<Wired> {
-    let (node, declaration) = (&nodes[index.index()], &bound.operator.declaration);
-    let ports = &declaration.ports;
-    let mut complete = true;
-    let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
-    for binding in &node.from {
-        let port = match port_of(node, ports, binding) {
-            Ok(port) => port,
-            Err(error) => {
-                errors.push(*error);
-                continue;
-            }
+struct Wiring<'w> {
+    nodes: &'w [NodeSpec],
+    by_id: &'w BTreeMap<NodeId, NodeIndex>,
+    wired: Vec<Option<Wired>>,
+    errors: &'w mut Vec<Diagnostic>,
+}
+
+impl Wiring<'_> {
+    /// Wires one node. `None` if a node it reads is broken: that error is reported already.
+    fn wire_node(&mut self, index: NodeIndex, bound: &Bound) -> Option<Wired> {
+        let nodes = self.nodes;
+        let (node, declaration) = (&nodes[index.index()], &bound.operator.declaration);
+        let ports = &declaration.ports;
+        let mut complete = true;
+        let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
+        for binding in &node.from {
+            let port = match port_of(node, ports, binding) {
+                Ok(port) => port,
+                Err(error) => {
+                    self.errors.push(*error);
+                    continue;
+                }
+            };
+            let edges = self.edges(&port.name, binding);
+            complete &= edges.len() == binding.references.len();
+            check_edges(&node.operator, &port, &edges, binding.port_span, self.errors);
+            by_port.entry(port.name).or_default().extend(edges.into_iter().map(|edge| edge.input));
+        }
+        let mut of_services = Vec::new();
+        for (port, binding) in node.services.iter().flat_map(ports_of) {
+            let edges = self.edges(&port.name, binding);
+            complete &= edges.len() == binding.references.len();
+            check_edges("services", &port, &edges, binding.port_span, self.errors);
+            of_services.extend(edges.into_iter().map(|edge| edge.input));
+        }
+        let names: Vec<&str> = by_port.keys().map(String::as_str).collect();
+        check_missing(node, ports, &names, self.errors);
+        self.errors.extend(declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
+        // Types of missing inputs are unknown: further errors would follow from the first.
+        if !complete {
+            return None;
+        }
+        let issues =
+            declaration.variant_issues(|port| self.variant_names(by_port.get(port).map_or(&[], Vec::as_slice)));
+        for (port, issue) in issues {
+            let mut made = by_port.get(port).into_iter().flatten().filter_map(|input| self.variant_of(input));
+            let span = made.next().map(|variant| nodes[variant.node.index()].operator_span);
+            self.errors.push(bad_param(issue, node).at_some(span, "made here"));
+        }
+        let variant = match declaration.variant {
+            Some(name) => Some(Variant { name, node: index }),
+            None => self.passed_variant(declaration, &by_port),
         };
-        let edges = edges(binding, by_id, wired, errors);
-        complete &= edges.len() == binding.references.len();
-        check_edges(&node.operator, &port, &edges, binding.port_span, errors);
-        by_port.entry(port.name.clone()).or_default().extend(bound_to(&port.name, edges));
+        // By the operator's port order; named ones by name. The order in the YAML never matters.
+        let mut inputs = Vec::new();
+        for port in &ports.inputs {
+            inputs.extend(by_port.shift_remove(&port.name).into_iter().flatten());
+        }
+        by_port.sort_keys();
+        inputs.extend(by_port.into_values().flatten());
+        let outputs = output_types(ports, &inputs);
+        // After the types are taken: what services read decides no type of an output.
+        inputs.extend(of_services);
+        Some(Wired { outputs, inputs, equal: ports.equal_outputs, variant })
     }
-    let mut of_services = Vec::new();
-    for (port, binding) in node.services.iter().flat_map(ports_of) {
-        let edges = edges(binding, by_id, wired, errors);
-        complete &= edges.len() == binding.references.len();
-        check_edges("services", &port, &edges, binding.port_span, errors);
-        of_services.extend(bound_to(&port.name, edges));
-    }
-    let names: Vec<String> = by_port.keys().cloned().collect();
-    check_missing(node, ports, &names, errors);
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    errors.extend(declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
-    // Types of missing inputs are unknown: further errors would follow from the first.
-    if !complete {
-        return None;
-    }
-    let issues = declaration.variant_issues(|port| variant_names(by_port.get(port).map_or(&[], Vec::as_slice), wired));
-    for (port, issue) in issues {
-        let mut made = by_port.get(port).into_iter().flatten().filter_map(|input| variant_of(input, wired));
-        let span = made.next().map(|variant| nodes[variant.node.index()].operator_span);
-        errors.push(bad_param(issue, node).at_some(span, "made here"));
-    }
-    let variant = match declaration.variant {
-        Some(name) => Some(Variant { name, node: index }),
-        None => passed_variant(declaration, &by_port, wired),
-    };
-    // By the operator's port order; named ones by name. The order in the YAML never matters.
-    let mut inputs = Vec::new();
-    for port in &ports.inputs {
-        inputs.extend(by_port.shift_remove(&port.name).into_iter().flatten());
-    }
-    by_port.sort_keys();
-    inputs.extend(by_port.into_values().flatten());
-    let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
-    // After the types are taken: what services read decides no type of an output.
-    inputs.extend(of_services);
-    Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs, variant })
-}
 
-/// Returns the variant of a node's output if its rows are those of inputs that are all of that variant.
-fn passed_variant(
-    declaration: &Declaration,
-    by_port: &IndexMap<String, Vec<Input>>,
-    wired: &[Option<Wired>],
-) -> Option<Variant> {
-    let source = match declaration.passes_variant {
-        Some(input) => input,
-        None => match &declaration.ports.outputs.first()?.output {
-            OutputType::SameAs(input) => input,
-            OutputType::Fixed(_) => return None,
-        },
-    };
-    let kind = &by_port.get(source)?.first()?.port_type;
-    let mut passed: Option<Variant> = None;
-    for inputs in by_port.values().filter(|inputs| inputs.iter().any(|input| input.port_type == *kind)) {
-        for input in inputs {
-            let variant = variant_of(input, wired)?;
-            if passed.get_or_insert(variant).name != variant.name {
-                return None;
+    /// Returns the variant of a node's output if its rows are those of inputs that are all of that variant.
+    fn passed_variant(&self, declaration: &Declaration, by_port: &IndexMap<String, Vec<Input>>) -> Option<Variant> {
+        let source = match declaration.passes_variant {
+            Some(input) => input,
+            None => match &declaration.ports.outputs.first()?.output {
+                OutputType::SameAs(input) => input,
+                OutputType::Fixed(_) => return None,
+            },
+        };
+        let kind = &by_port.get(source)?.first()?.port_type;
+        let mut passed: Option<Variant> = None;
+        for inputs in by_port.values().filter(|inputs| inputs.iter().any(|input| input.port_type == *kind)) {
+            for input in inputs {
+                let variant = self.variant_of(input)?;
+                if passed.get_or_insert(variant).name != variant.name {
+                    return None;
+                }
             }
         }
+        passed
     }
-    passed
-}
 
-/// Returns the variant of what an input reads, if it is known.
-fn variant_of(input: &Input, wired: &[Option<Wired>]) -> Option<Variant> {
-    wired[input.node.index()].as_ref()?.variant
-}
-
-fn variant_names(inputs: &[Input], wired: &[Option<Wired>]) -> Vec<Option<&'static str>> {
-    let mut names = Vec::with_capacity(inputs.len());
-    for (index, input) in inputs.iter().enumerate() {
-        let mut earlier = inputs[..index].iter();
-        // What is bound twice is one thing, not two of its variant.
-        let is_again = earlier.any(|earlier| earlier.node == input.node && earlier.output == input.output);
-        names.push(if is_again { None } else { variant_of(input, wired).map(|variant| variant.name) });
+    /// Returns the variant of what an input reads, if it is known.
+    fn variant_of(&self, input: &Input) -> Option<Variant> {
+        self.wired[input.node.index()].as_ref()?.variant
     }
-    names
-}
 
-/// Resolves the references of a binding; reports and omits those that do not resolve.
-fn edges(
-    binding: &Binding,
-    by_id: &BTreeMap<NodeId, NodeIndex>,
-    wired: &[Option<Wired>],
-    errors: &mut Vec<Diagnostic>,
-) -> Vec<Edge> {
-    let mut edges = Vec::new();
-    for reference in &binding.references {
-        let Some(from) = by_id.get(reference.node.as_str()).copied() else { continue };
-        let Some(wired) = &wired[from.index()] else { continue };
-        match output_of(reference, &wired.outputs, wired.equal) {
-            Ok((output, port_type)) => {
-                let written = match &reference.port {
-                    Some(port) => format!("{}.{port}", reference.node),
-                    None => reference.node.clone(),
-                };
-                let tie = match reference {
-                    Reference { handed_on: true, .. } => Tie::HandedOn,
-                    Reference { gathers: Some(_), .. } => Tie::Gathered,
-                    _ => Tie::Stated,
-                };
-                edges.push(Edge { node: from, output, port_type, span: reference.span, written, tie });
-            }
-            Err(error) => errors.push(*error),
+    fn variant_names(&self, inputs: &[Input]) -> Vec<Option<&'static str>> {
+        let mut names = Vec::with_capacity(inputs.len());
+        for (index, input) in inputs.iter().enumerate() {
+            let mut earlier = inputs[..index].iter();
+            // What is bound twice is one thing, not two of its variant.
+            let is_again = earlier.any(|earlier| earlier.node == input.node && earlier.output == input.output);
+            names.push(if is_again { None } else { self.variant_of(input).map(|variant| variant.name) });
         }
+        names
     }
-    edges
-}
 
-fn bound_to(port: &str, edges: Vec<Edge>) -> impl Iterator<Item = Input> {
-    edges.into_iter().map(|edge| {
-        let Edge { node, output, port_type, tie, .. } = edge;
-        Input { port: port.to_owned(), node, output, port_type, tie }
-    })
+    /// Resolves the references of a binding; reports and omits those that do not resolve.
+    fn edges(&mut self, port: &str, binding: &Binding) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for reference in &binding.references {
+            let Some(node) = self.by_id.get(reference.node.as_str()).copied() else { continue };
+            let Some(wired) = &self.wired[node.index()] else { continue };
+            match output_of(reference, &wired.outputs, wired.equal) {
+                Ok((output, port_type)) => {
+                    let written = match &reference.port {
+                        Some(port) => format!("{}.{port}", reference.node),
+                        None => reference.node.clone(),
+                    };
+                    let tie = match reference {
+                        Reference { handed_on: true, .. } => Tie::HandedOn,
+                        Reference { gathers: Some(_), .. } => Tie::Gathered,
+                        _ => Tie::Stated,
+                    };
+                    let input = Input { port: port.to_owned(), node, output, port_type, tie };
+                    edges.push(Edge { input, span: reference.span, written });
+                }
+                Err(error) => self.errors.push(*error),
+            }
+        }
+        edges
+    }
 }
 
 fn assemble(
@@ -542,7 +530,7 @@ fn assemble(
         }
         nodes.push(node);
     }
-    for Order { before, after } in after_each_other {
+    for (before, after) in after_each_other {
         graph.update_edge(in_plan[before.index()], in_plan[after.index()], ());
     }
     // Loops keep the indices of the plan, which are not those of the text.

@@ -1,20 +1,17 @@
 //! The checks of edges: ports exist, types match, required inputs are bound, and no binding is unused.
 
-use super::graph::Tie;
+use indexmap::IndexMap;
+
+use super::graph::Input;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports, TreeKind};
 use crate::spec::{Binding, NodeSpec, Reference, service_of, suggest};
-use petgraph::graph::NodeIndex;
 
-/// A resolved reference: source node, output and type.
-#[derive(Clone, Debug)]
+/// A resolved reference, and how it was written.
 pub(super) struct Edge {
-    pub(super) node: NodeIndex,
-    pub(super) output: String,
-    pub(super) port_type: PortType,
+    pub(super) input: Input,
     pub(super) span: Span,
     pub(super) written: String,
-    pub(super) tie: Tie,
 }
 
 /// Returns the port of a binding, or the error.
@@ -71,9 +68,9 @@ pub(super) fn check_edges(operator: &str, port: &InputPort, edges: &[Edge], span
         );
         errors.push(Diagnostic::error("too-many-inputs", message).at(several[0].span, "").help(help));
     }
-    for edge in edges.iter().filter(|edge| !port.accept.accepts(&edge.port_type)) {
-        let message = format!("`{operator}` wants {}, but `{}` gives {}", port.accept, edge.written, edge.port_type);
-        let error = Diagnostic::error("port-kind", message).at(edge.span, edge.port_type.to_string());
+    for Edge { input, span, written } in edges.iter().filter(|edge| !port.accept.accepts(&edge.input.port_type)) {
+        let message = format!("`{operator}` wants {}, but `{written}` gives {}", port.accept, input.port_type);
+        let error = Diagnostic::error("port-kind", message).at(*span, input.port_type.to_string());
         errors.push(match &port.accept {
             Accept::Tree(_) => error.help(format!("put a node that makes {} in between", port.accept)),
             _ => error.help(format!("give `{}` a node that makes {}", port.name, port.accept)),
@@ -88,9 +85,9 @@ fn matrix_of(edges: &[Edge]) -> Option<&str> {
 }
 
 /// Reports required ports that are not bound.
-pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], errors: &mut Vec<Diagnostic>) {
+pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[&str], errors: &mut Vec<Diagnostic>) {
     for port in &ports.inputs {
-        if matches!(port.arity, Arity::One | Arity::Many) && !bound.contains(&port.name) {
+        if matches!(port.arity, Arity::One | Arity::Many) && !bound.contains(&port.name.as_str()) {
             let message = format!("`{}` needs an input `{}` ({})", node.operator, port.name, port.accept);
             // Without `from:`, only the node itself has a place in the text.
             let span = node.from_span.unwrap_or(node.id_span);
@@ -108,7 +105,7 @@ pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], er
 /// Returns the output of a reference; with `equal` outputs, the reference must name one.
 pub(super) fn output_of(
     reference: &Reference,
-    outputs: &indexmap::IndexMap<String, PortType>,
+    outputs: &IndexMap<String, PortType>,
     equal: bool,
 ) -> Result<(String, PortType), Box<Diagnostic>> {
     let parts: Vec<&str> = outputs.keys().map(String::as_str).filter(|name| *name != "rejects").collect();
@@ -118,26 +115,32 @@ pub(super) fn output_of(
         let error = Diagnostic::error("unnamed-port", message).at(reference.span, "");
         return Err(Box::new(error.help(format!("write {}", named.join(" or ")))));
     }
-    let found = match &reference.port {
-        None => outputs.first(),
-        Some(name) => outputs.get_key_value(name),
-    };
-    if let Some((name, port_type)) = found {
-        return Ok((name.clone(), port_type.clone()));
-    }
-    let name = reference.port.as_deref().unwrap_or_default();
-    let names: Vec<&str> = outputs.keys().map(String::as_str).collect();
-    let error = Diagnostic::error("unknown-port", format!("`{}` has no output `{name}`", reference.node));
-    Err(Box::new(error.at(reference.span, "").help(suggest(name, &names, "its outputs"))))
+    let (name, port_type) = find_output(&reference.node, outputs, reference.port.as_deref(), reference.span)?;
+    Ok((name.clone(), port_type.clone()))
 }
 
-/// Returns the output types for these input types. Omits an output whose input is not bound.
-pub(super) fn output_types(ports: &Ports, inputs: &[(String, PortType)]) -> indexmap::IndexMap<String, PortType> {
-    let mut types = indexmap::IndexMap::new();
+/// Returns the named output of a node, or the default one.
+pub(super) fn find_output<'o>(
+    node: &str,
+    outputs: &'o IndexMap<String, PortType>,
+    port: Option<&str>,
+    at: Span,
+) -> Result<(&'o String, &'o PortType), Box<Diagnostic>> {
+    let found = port.map_or_else(|| outputs.first(), |port| outputs.get_key_value(port));
+    found.ok_or_else(|| {
+        let (port, names) = (port.unwrap_or_default(), outputs.keys().map(String::as_str).collect::<Vec<_>>());
+        let error = Diagnostic::error("unknown-port", format!("`{node}` has no output `{port}`")).at(at, "");
+        Box::new(error.help(suggest(port, &names, "its outputs")))
+    })
+}
+
+/// Returns the output types for these inputs. Omits an output whose input is not bound.
+pub(super) fn output_types(ports: &Ports, inputs: &[Input]) -> IndexMap<String, PortType> {
+    let mut types = IndexMap::new();
     for output in &ports.outputs {
         let port_type = match &output.output {
             OutputType::Fixed(port_type) => Some(port_type),
-            OutputType::SameAs(input) => inputs.iter().find(|(port, _)| port == input).map(|(_, of_input)| of_input),
+            OutputType::SameAs(port) => inputs.iter().find(|input| input.port == *port).map(|input| &input.port_type),
         };
         types.extend(port_type.map(|port_type| (output.name.clone(), port_type.clone())));
     }

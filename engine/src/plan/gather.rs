@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::edges::port_of;
 use crate::diagnostic::Span;
 use crate::node_id::NodeId;
-use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports, RetryPolicy};
-use crate::spec::{Binding, Coordinate, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
+use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports};
+use crate::spec::{Binding, Coordinate, Key, NodeSpec, Reference, Spanned, Value};
 
 /// The param with the gathered tables.
 pub(super) const TABLES: &str = "tables";
@@ -24,23 +24,22 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
     }
     let mut gathering: BTreeMap<String, NodeSpec> = BTreeMap::new();
     for (node, ports) in nodes.iter_mut().zip(ports) {
-        let takes: Vec<Option<Takes>> = node.from.iter().map(|binding| takes(node, *ports, binding)).collect();
+        let takes: Vec<_> = node.from.iter().map(|binding| takes(node, *ports, binding)).collect();
         for (binding, takes) in node.from.iter_mut().zip(takes) {
             let Some(takes) = takes else { continue };
             let mut references = Vec::with_capacity(binding.references.len());
             // The variants of one written reference stand side by side.
             for group in binding.references.chunk_by(|one, next| one.span == next.span && one.gathers == next.gathers) {
-                match gathered(group, &variants, takes) {
-                    None => references.extend_from_slice(group),
-                    Some(reference) => {
-                        let id = reference.node.as_str();
-                        // Several nodes may read the same variants: they share one table.
-                        if !gathering.contains_key(id) {
-                            gathering.insert(id.to_owned(), node_of(id.into(), group, &variants, entry));
-                        }
-                        references.push(reference);
-                    }
+                let Some(reference) = gathered(group, &variants, takes) else {
+                    references.extend_from_slice(group);
+                    continue;
+                };
+                let id = reference.node.as_str();
+                // Several nodes may read the same variants: they share one table.
+                if !gathering.contains_key(id) {
+                    gathering.insert(id.to_owned(), node_of(id.into(), group, &variants, entry));
                 }
+                references.push(reference);
             }
             binding.references = references;
         }
@@ -56,20 +55,12 @@ struct Variant<'p> {
     ports: &'p Ports,
 }
 
-/// How many tables an input takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    /// One: all variants are gathered for it.
-    One,
-    /// Several: they are gathered only if `@all` is written.
-    Several,
-}
-
 /// Returns the reference that takes the place of references to several variants; `None`: they stay.
-fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Option<Reference> {
+fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Arity) -> Option<Reference> {
     let first = group.first()?;
     let gathers = first.gathers.as_ref()?;
-    if takes == Takes::Several && !gathers.stated {
+    // For an input that takes several tables, they are gathered only if `@all` is written.
+    if matches!(takes, Arity::Many | Arity::AnyNumber) && !gathers.stated {
         return None;
     }
     for reference in group {
@@ -95,13 +86,9 @@ fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Optio
 }
 
 /// Returns how many tables the input of a binding takes; `None`: it takes a folder, or is unknown.
-fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Takes> {
+fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Arity> {
     let port = port_of(node, ports?, binding).ok()?;
-    match (port.accept, port.arity) {
-        (Accept::Tree(_), _) => None,
-        (_, Arity::Many | Arity::AnyNumber) => Some(Takes::Several),
-        _ => Some(Takes::One),
-    }
+    (!matches!(port.accept, Accept::Tree(_))).then_some(port.arity)
 }
 
 fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
@@ -137,27 +124,13 @@ fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &Ope
         from,
         from_span: Some(span),
         with,
-        services: Vec::new(),
-        resources: Resources::default(),
-        retry: RetryPolicy::default(),
-        on_error: OnError::default(),
-        settings: Vec::new(),
-        freeze: false,
-        seed: 0,
-        matrix: Vec::new(),
-        keep: None,
-        checks: Vec::new(),
+        ..NodeSpec::default()
     }
 }
 
 /// Returns the coordinates of a node as they stand in its id, which name its table.
 pub(super) fn variant_of(id: &str) -> &str {
     id.split_once('@').map_or(id, |(_, coordinates)| coordinates)
-}
-
-/// Returns the name of a table in the params of a node that gathers.
-pub(super) fn name_of_table(table: &serde_json::Value) -> Option<&str> {
-    table["name"].as_str()
 }
 
 fn text(text: &str, span: Span) -> Spanned {

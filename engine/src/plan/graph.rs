@@ -198,9 +198,3 @@ impl std::ops::Index<NodeIndex> for Plan {
         &self.nodes[node.index()]
     }
 }
-
-impl std::ops::IndexMut<NodeIndex> for Plan {
-    fn index_mut(&mut self, node: NodeIndex) -> &mut Node {
-        &mut self.nodes[node.index()]
-    }
-}

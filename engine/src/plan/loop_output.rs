@@ -62,7 +62,7 @@ impl Plan {
             // Rows decide nothing about this loop: it hands on its last round.
             return OfLoop { name, node: Some(last), last, decision: None };
         };
-        let repeats = &self.loops[place.of];
+        let repeats = &self.loops.all[place.of.0];
         // Unknown until the loop has ended.
         let node = repeats.end.as_ref().and_then(|end| self.loops.in_round(last, place.of, end.hands_on));
         let decision = repeats.rounds.last().map(|round| round.decision);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{Index, IndexMut};
 
 use petgraph::graph::NodeIndex;
 
@@ -68,7 +67,7 @@ pub struct End {
 
 /// The position of a loop among those of a plan about which rows decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LoopIndex(usize);
+pub(super) struct LoopIndex(pub(super) usize);
 
 /// Where a node stands in a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,20 +95,6 @@ pub(super) struct HandedOn {
     pub(super) last: NodeIndex,
     /// Its output; `None` for the default one.
     pub(super) port: Option<String>,
-}
-
-impl Index<LoopIndex> for Loops {
-    type Output = Loop;
-
-    fn index(&self, index: LoopIndex) -> &Loop {
-        &self.all[index.0]
-    }
-}
-
-impl IndexMut<LoopIndex> for Loops {
-    fn index_mut(&mut self, index: LoopIndex) -> &mut Loop {
-        &mut self.all[index.0]
-    }
 }
 
 impl Loops {
@@ -140,28 +125,26 @@ impl Loops {
     /// Returns the loop and the round after which the node decides.
     pub(super) fn decision(&self, node: NodeIndex) -> Option<InLoop> {
         let place = *self.round_of.get(&node)?;
-        let round = self[place.of].rounds.get(place.round.0)?;
+        let round = self.all[place.of.0].rounds.get(place.round.0)?;
         (round.decision == node).then_some(place)
     }
 
     /// Returns the node of the round that is handed on in place of that of the last round.
     pub(super) fn in_round(&self, node: NodeIndex, of: LoopIndex, hands_on: Round) -> Option<NodeIndex> {
-        let rounds = &self[of].rounds;
+        let rounds = &self.all[of.0].rounds;
         // All rounds have the same nodes in the same order.
         let position = rounds.last()?.nodes.iter().position(|last| *last == node)?;
         rounds.get(hands_on.0)?.nodes.get(position).copied()
     }
 }
 
-/// Two nodes that run one after the other, though the second does not read the first.
-pub(super) struct Order {
-    pub(super) before: NodeIndex,
-    pub(super) after: NodeIndex,
-}
-
-/// Returns what runs one after the other without reading it: a decision after its round, the next round after the decision,
-/// and what reads the result of a loop after the last decision.
-pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<NodeId, NodeIndex>) -> Vec<Order> {
+/// Returns pairs of nodes of which the second runs after the first without reading it: a decision after its round, the next
+/// round after the decision, and what reads the result of a loop after the last decision.
+pub(super) fn order_of(
+    loops: &[LoopSpec],
+    nodes: &[NodeSpec],
+    by_id: &BTreeMap<NodeId, NodeIndex>,
+) -> Vec<(NodeIndex, NodeIndex)> {
     let mut order = Vec::new();
     let mut last_decision: BTreeMap<&str, NodeIndex> = BTreeMap::new();
     for spec in loops {
@@ -169,10 +152,10 @@ pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<
         for round in &spec.rounds {
             let Some(decision) = by_id.get(&round.decision).copied() else { continue };
             for node in round.nodes.iter().filter_map(|id| by_id.get(id).copied()) {
-                order.push(Order { before: node, after: decision });
+                order.push((node, decision));
                 // Only a loop that rows may end waits for the decision: else the next round runs in any case.
                 if let Some(before) = decided.filter(|_| spec.stops) {
-                    order.push(Order { before, after: node });
+                    order.push((before, node));
                 }
             }
             decided = Some(decision);
@@ -192,7 +175,7 @@ pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<
                 && let Some(before) = last_decision.get(reference.node.as_str())
                 && let Some(after) = by_id.get(&node.id)
             {
-                order.push(Order { before: *before, after: *after });
+                order.push((*before, *after));
             }
         }
     }

@@ -89,7 +89,12 @@ pub(super) fn check_destinations(
         for destination in destinations {
             let span = span_of(node, destination);
             let places = places(destination, directory);
-            errors.extend(not_a_file(node, destination, &places[0]).map(|error| error.at(span, "")));
+            let is_special = std::fs::metadata(&places[0]).is_ok_and(|found| !found.is_file() && !found.is_dir());
+            // Writing would block, or replace it by a file.
+            if is_special && !is_url(local(destination)) {
+                let message = format!("`{}` writes to `{destination}`, which is a pipe, socket or device", node.id);
+                errors.push(Diagnostic::error("not-a-file", message).at(span, "").help("write to a regular file"));
+            }
             if let Some(holder) = places.iter().find_map(|place| used.overlap(place)) {
                 errors.push(holder.conflict(node, destination, span));
             }
@@ -232,16 +237,6 @@ impl Holder<'_> {
             }
         }
     }
-}
-
-/// Rejects a pipe or device as destination: writing would block, or replace it by a file.
-fn not_a_file(node: &NodeSpec, destination: &str, place: &Path) -> Option<Diagnostic> {
-    let metadata = std::fs::metadata(place).ok()?;
-    if is_url(local(destination)) || metadata.is_file() || metadata.is_dir() {
-        return None;
-    }
-    let message = format!("`{}` writes to `{destination}`, which is a pipe, socket or device", node.id);
-    Some(Diagnostic::error("not-a-file", message).help("write to a regular file"))
 }
 
 fn local(text: &str) -> &str {

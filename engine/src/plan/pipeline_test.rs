@@ -81,7 +81,7 @@ impl Plan {
     /// # Errors
     /// Fails if an address does not stand in the node's params, so that a real endpoint would be called.
     pub fn redirect(&mut self, index: NodeIndex, address: &str) -> Result<(), OperatorError> {
-        let node = &mut self[index];
+        let node = &mut self.nodes[index.index()];
         node.spec.retry = RetryPolicy { max_attempts: 1, ..node.spec.retry };
         // A script answers in order: parallel rows would take each other's answers.
         node.spec.resources.concurrency = Some(1);

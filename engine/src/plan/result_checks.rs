@@ -15,6 +15,7 @@ use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
 use super::datafusion_error::{explain, parse_fault};
+use super::edges::find_output;
 use crate::diagnostic::Diagnostic;
 use crate::error::OperatorError;
 use crate::operator::{
@@ -198,16 +199,10 @@ fn statements(text: &str) -> DataFusionResult<usize> {
 }
 
 fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, PortType>) -> Option<Diagnostic> {
-    let found = match &spec.check.port {
-        None => outputs.first(),
-        Some(port) => outputs.get_key_value(port),
-    };
     let at = spec.port_span.unwrap_or(spec.span);
-    let Some((port, port_type)) = found else {
-        let port = spec.check.port.as_deref().unwrap_or_default();
-        let names: Vec<&str> = outputs.keys().map(String::as_str).collect();
-        let error = Diagnostic::error("unknown-port", format!("`{}` has no output `{port}`", node.id)).at(at, "");
-        return Some(error.help(suggest(port, &names, "its outputs")));
+    let (port, port_type) = match find_output(&node.id, outputs, spec.check.port.as_deref(), at) {
+        Ok(found) => found,
+        Err(error) => return Some(*error),
     };
     let counts_rejects = matches!(spec.check.rule, Rule::Rejects { .. });
     // The number of rejects is known for every node, also for one that writes a folder.

@@ -74,12 +74,8 @@ pub(crate) fn asked_of_loops(plan: &Plan, selection: &Selection) -> Vec<OfLoop> 
 fn node_of(plan: &Plan, id: &str) -> Option<NodeIndex> {
     // Coordinates may contain dots: the last one may stand before the port, or the first one.
     let without_port = id.rsplit_once('.').into_iter().chain(id.split_once('.'));
-    for id in [id].into_iter().chain(without_port.map(|(node, _)| node)) {
-        if let Some((index, _)) = plan.node(id) {
-            return Some(index);
-        }
-    }
-    None
+    let mut ids = [id].into_iter().chain(without_port.map(|(node, _)| node));
+    ids.find_map(|id| plan.by_id.get(id).copied())
 }
 
 /// Adds all dependencies to the chosen nodes; a run ignores the other nodes.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use petgraph::graph::NodeIndex;
 use serde_json::Value;
 
-use super::gather::{TABLES, name_of_table, variant_of};
+use super::gather::{TABLES, variant_of};
 use super::graph::{Input, Node, Plan, Tie};
 use super::loops::{End, InLoop, Loop, LoopIndex};
 use super::rejects::with_rejects;
@@ -52,13 +52,9 @@ impl fmt::Display for NotReached<'_> {
     }
 }
 
-/// What becomes of an input once a loop has ended.
-enum Change {
-    /// Nothing is left to read.
-    Remove,
-    /// It is that of the round that is handed on.
-    ReadFrom(NodeIndex),
-}
+/// By place of an input: the node that it reads once a loop has ended, which is of the round that is handed on. `None`:
+/// nothing is left to read.
+type Changes = BTreeMap<usize, Option<NodeIndex>>;
 
 impl Plan {
     /// Returns the loops about which rows decide.
@@ -68,7 +64,7 @@ impl Plan {
 
     /// Returns the loop after whose rounds the node decides.
     pub fn decides(&self, node: NodeIndex) -> Option<&Loop> {
-        self.loops.decision(node).map(|place| &self.loops[place.of])
+        self.loops.decision(node).map(|place| &self.loops.all[place.of.0])
     }
 
     /// Returns the nodes of the rounds that the loop cannot hand on any more, once its node `decision` chose `hands_on` of
@@ -77,7 +73,7 @@ impl Plan {
         let Some(InLoop { of, round: last }) = self.loops.decision(decision) else { return Vec::new() };
         let mut nodes = Vec::new();
         for round in (0..=last.0).map(Round).filter(|round| *round != hands_on) {
-            nodes.extend_from_slice(self.loops[of].nodes(round));
+            nodes.extend_from_slice(self.loops.all[of.0].nodes(round));
         }
         nodes
     }
@@ -85,7 +81,7 @@ impl Plan {
     /// Returns the loop whose end keeps the node from running, and what the node needs of it.
     pub(crate) fn ended(&self, node: NodeIndex) -> Option<NotReached<'_>> {
         let ended = *self.loops.ended.get(&node)?;
-        let repeats = &self.loops[ended];
+        let repeats = &self.loops.all[ended.0];
         if self.loops.round_of.get(&node).is_some_and(|place| place.of == ended) {
             return Some(NotReached { repeats, needs: None });
         }
@@ -98,7 +94,7 @@ impl Plan {
         let mut found: Option<Awaited<'_>> = None;
         for input in &self[node].inputs {
             let Some(place) = self.loops.round_of.get(&input.node) else { continue };
-            let of = &self.loops[place.of];
+            let of = &self.loops.all[place.of.0];
             let rounds = match input.tie {
                 Tie::HandedOn => of.rounds(),
                 Tie::Gathered | Tie::Implied if of.stops => place.round.0,
@@ -114,7 +110,7 @@ impl Plan {
             return found;
         }
         let place = self.loops.round_of.get(&node)?;
-        let of = &self.loops[place.of];
+        let of = &self.loops.all[place.of.0];
         (of.stops && of.end.is_none()).then_some(Awaited { of, rounds: place.round.0, inputs: false })
     }
 
@@ -130,7 +126,7 @@ impl Plan {
         hands_on: Round,
     ) -> Result<Option<Self>, OperatorError> {
         let Some(InLoop { of, round: last }) = self.loops.decision(decision) else { return Ok(None) };
-        let repeats = &self.loops[of];
+        let repeats = &self.loops.all[of.0];
         let left_out = repeats.rounds() - last.0 - 1;
         // A loop that cannot stop decides only what it hands on.
         let why = why.filter(|_| repeats.stops);
@@ -142,7 +138,7 @@ impl Plan {
             return Err(OperatorError::engine(message));
         }
         let mut plan = self.clone();
-        plan.loops[of].end = Some(End { last, left_out, hands_on, why });
+        plan.loops.all[of.0].end = Some(End { last, left_out, hands_on, why });
         for round in &repeats.rounds[last.0 + 1..] {
             for node in round.nodes.iter().copied().chain([round.decision]) {
                 plan.loops.ended.insert(node, of);
@@ -158,7 +154,7 @@ impl Plan {
     }
 
     fn settle_node(&mut self, node: NodeIndex, of: LoopIndex, hands_on: Round) -> Result<(), OperatorError> {
-        let mut changes: BTreeMap<usize, Change> = BTreeMap::new();
+        let mut changes = Changes::new();
         let mut first_changed = None;
         for (at, input) in self[node].inputs.iter().enumerate() {
             let mut reads = input.node;
@@ -166,14 +162,14 @@ impl Plan {
                 reads = self.loops.in_round(input.node, of, hands_on).unwrap_or(input.node);
             }
             let change = match (input.tie, self.loops.ended.get(&reads)) {
-                (Tie::Gathered, Some(_)) => Change::Remove,
+                (Tie::Gathered, Some(_)) => None,
                 // What it needs did not run: neither does it.
                 (Tie::Stated | Tie::HandedOn, Some(ended)) => {
                     let ended = *ended;
                     self.loops.ended.insert(node, ended);
                     return Ok(());
                 }
-                _ if reads != input.node => Change::ReadFrom(reads),
+                _ if reads != input.node => Some(reads),
                 _ => continue,
             };
             first_changed.get_or_insert(input.node);
@@ -198,7 +194,7 @@ impl Plan {
         if input.tie == Tie::HandedOn
             && let Some(place) = self.loops.round_of.get(&input.node)
         {
-            for round in 0..self.loops[place.of].rounds() {
+            for round in 0..self.loops.all[place.of.0].rounds() {
                 found.extend(self.loops.in_round(input.node, place.of, Round(round)));
             }
         }
@@ -209,7 +205,7 @@ impl Plan {
     }
 
     /// Replaces inputs by those of other nodes, or removes them. Returns whether an input port is left without any.
-    fn change_inputs(&mut self, node: NodeIndex, changes: &BTreeMap<usize, Change>) -> Result<bool, OperatorError> {
+    fn change_inputs(&mut self, node: NodeIndex, changes: &Changes) -> Result<bool, OperatorError> {
         let is_put_between = self[node].is_put_between();
         let mut params = self[node].operator.params.clone();
         let mut inputs = Vec::with_capacity(self[node].inputs.len());
@@ -217,13 +213,13 @@ impl Plan {
         for (at, mut input) in self[node].inputs.clone().into_iter().enumerate() {
             match changes.get(&at) {
                 None => inputs.push(input),
-                Some(Change::Remove) => {
+                Some(None) => {
                     if is_put_between && let Some(tables) = params[TABLES].as_array_mut() {
-                        tables.retain(|table| name_of_table(table) != Some(&input.port));
+                        tables.retain(|table| table["name"] != input.port);
                     }
                     emptied.insert(input.port);
                 }
-                Some(Change::ReadFrom(chosen)) => {
+                Some(Some(chosen)) => {
                     input.node = *chosen;
                     self.graph.update_edge(*chosen, node, ());
                     if is_put_between {
@@ -243,7 +239,7 @@ impl Plan {
         if lacks_inputs {
             return Ok(true);
         }
-        let node = &mut self[node];
+        let node = &mut self.nodes[node.index()];
         if is_put_between {
             // As when the node was bound: the order of its inputs is in the key.
             inputs.sort_by(|one, other| one.port.cmp(&other.port));
@@ -257,7 +253,7 @@ impl Plan {
 /// Names a table in the params of a node that gathers after another round of its node.
 fn rename_table(params: &mut Value, name: &str, new: &str, chosen: &Node) {
     for table in params[TABLES].as_array_mut().into_iter().flatten() {
-        if name_of_table(table) != Some(name) {
+        if table["name"] != name {
             continue;
         }
         table["name"] = new.into();

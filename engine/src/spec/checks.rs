@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use searchmill_schemas::named;
 use serde::{Deserialize, Serialize};
 
-use super::field::{self, Problems, take};
+use super::field::{self, Fields, Problems, refuse, take, take_as};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
@@ -64,27 +65,18 @@ pub enum Rule {
     Sql(String),
 }
 
-/// What a failed check does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnFailure {
-    /// The node fails. Its result is kept.
-    #[default]
-    Fail,
-    /// No output behind the node is delivered.
-    Hold,
-    /// The run reports it.
-    Warn,
-}
-
-impl OnFailure {
-    /// Returns the word in YAML.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::Hold => "hold",
-            Self::Warn => "warn",
-        }
+named! {
+    /// What a failed check does.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum OnFailure {
+        /// The node fails. Its result is kept.
+        #[default]
+        Fail = "fail",
+        /// No output behind the node is delivered.
+        Hold = "hold",
+        /// The run reports it.
+        Warn = "warn",
     }
 }
 
@@ -129,8 +121,7 @@ impl fmt::Display for Rule {
                 write!(f, "range: {column} {}", between(min.as_ref(), max.as_ref()))
             }
             Self::Sql(sql) => {
-                let words: Vec<&str> = sql.split_whitespace().collect();
-                let line = words.join(" ");
+                let line = sql.split_whitespace().collect::<Vec<_>>().join(" ");
                 let cut: String = line.chars().take(SHOWN).collect();
                 let more = if cut.len() < line.len() { "…" } else { "" };
                 write!(f, "sql: {cut}{more}")
@@ -183,24 +174,15 @@ pub struct CheckSpec {
 
 /// Reads the list of checks.
 pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<CheckSpec> {
-    match &value.value {
-        Value::List(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
-        Value::Null | Value::Broken => Vec::new(),
-        _ => {
-            let fault = field::wrong_type(value, "`checks`", "a list of checks");
-            problems.push(fault.help("write `- rows: {min: 1}` below it, one line for each check"));
-            Vec::new()
-        }
+    if !matches!(value.value, Value::List(_) | Value::Null | Value::Broken) {
+        let fault = field::wrong_type(value, "`checks`", "a list of checks");
+        problems.push(fault.help("write `- rows: {min: 1}` below it, one line for each check"));
     }
+    value.items().iter().filter_map(|item| one(item, problems)).collect()
 }
 
 fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
-    if !matches!(item.value, Value::Map(_)) {
-        if item.value != Value::Broken {
-            let rules: Vec<String> = RULES.iter().map(|rule| format!("`{rule}`")).collect();
-            let fault = field::wrong_type(item, "a check", "a map");
-            problems.push(fault.help(format!("write one of {}", rules.join(", "))));
-        }
+    if !field::is_map(item, "a check", &format!("write one of `{}`", RULES.join("`, `")), problems) {
         return None;
     }
     let known = problems.len();
@@ -220,18 +202,12 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     if let Some((second, _)) = rules.next() {
         let message = format!("a check has one rule, here are `{}` and `{}`", key.text, second.text);
         let fault = Diagnostic::error("too-many-rules", message).at(second.span, "");
-        problems.push(fault.help("write each as an item of its own: `- unique: [id]`"));
-        return None;
+        return refuse(problems, fault.help("write each as an item of its own: `- unique: [id]`"));
     }
     let port_span = port.as_ref().map(|port| port.span);
     let port = port.and_then(|port| field::text(&port, "`port`", problems));
-    let on_failure =
-        on_failure.and_then(|word| field::choice(&word, "`on_failure`", &["fail", "hold", "warn"], problems));
-    let on_failure = match on_failure {
-        Some("hold") => OnFailure::Hold,
-        Some("warn") => OnFailure::Warn,
-        _ => OnFailure::Fail,
-    };
+    let on_failure = field::named(on_failure.as_ref(), "`on_failure`", &OnFailure::ALL, OnFailure::name, problems)
+        .unwrap_or_default();
     let (rule, columns) = rule(&key, &value, problems)?;
     // A whole check may come from a param.
     let via = value.via.or(item.via).filter(|via| *via != value.span);
@@ -244,20 +220,16 @@ fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Co
     let what = format!("`{}`", key.text);
     match key.text.as_str() {
         "rows" => {
-            let fields = bounds(value, "rows", &["min", "max"], problems)?;
-            let min = whole(&fields, "min", problems);
-            let max = whole(&fields, "max", problems);
-            let rule = ordered("rows", min, max, value, problems)?;
-            Some((Rule::Rows { min: rule.0, max: rule.1 }, Vec::new()))
+            let mut fields = bounds(value, "rows", &["min", "max"], problems)?;
+            let (min, max) = ordered(&mut fields, "rows", |v, what, p| field::whole(v, what, 0, p), value, problems)?;
+            Some((Rule::Rows { min, max }, Vec::new()))
         }
         "rejects" => {
-            let fields = bounds(value, "rejects", &["max"], problems)?;
-            let max = get(&fields, "max")?;
-            let share = number(max, "`max`", problems)?;
+            let max = take(&mut bounds(value, "rejects", &["max"], problems)?, "max")?;
+            let share = number(&max, "`max`", problems)?;
             if !(0.0..=1.0).contains(&share) {
-                let fault = field::fault("bad-value", max, format!("`max` of `rejects` cannot be {share}"));
-                problems.push(fault.help("a share is a number from 0 to 1: `{max: 0.05}`"));
-                return None;
+                let fault = field::fault("bad-value", &max, format!("`max` of `rejects` cannot be {share}"));
+                return refuse(problems, fault.help("a share is a number from 0 to 1: `{max: 0.05}`"));
             }
             Some((Rule::Rejects { max: share }, Vec::new()))
         }
@@ -272,8 +244,7 @@ fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Co
             let text = field::text(value, &what, problems)?;
             if text.trim().is_empty() {
                 let fault = field::fault("bad-value", value, "`sql` is empty");
-                problems.push(fault.help("write a predicate that is true for every row: `f1 >= 0`"));
-                return None;
+                return refuse(problems, fault.help("write a predicate that is true for every row: `f1 >= 0`"));
             }
             Some((Rule::Sql(text), Vec::new()))
         }
@@ -281,80 +252,62 @@ fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Co
 }
 
 fn range(value: &Spanned, problems: &mut Problems) -> Option<(Rule, Columns)> {
-    let fields = bounds(value, "range", &["column", "min", "max"], problems)?;
-    let Some(column) = get(&fields, "column") else {
+    let mut fields = bounds(value, "range", &["column", "min", "max"], problems)?;
+    let Some(column) = take(&mut fields, "column") else {
         let fault = Diagnostic::error("missing-key", "`range` has no `column`").at(value.span, "");
-        problems.push(fault.help("write `range: {column: f1, min: 0, max: 1}`"));
-        return None;
+        return refuse(problems, fault.help("write `range: {column: f1, min: 0, max: 1}`"));
     };
-    let name = field::text(column, "`column`", problems)?;
-    let min = get(&fields, "min").and_then(|min| number(min, "`min`", problems));
-    let max = get(&fields, "max").and_then(|max| number(max, "`max`", problems));
-    let (min, max) = ordered("range", min, max, value, problems)?;
+    let name = field::text(&column, "`column`", problems)?;
+    let (min, max) = ordered(&mut fields, "range", number, value, problems)?;
     Some((Rule::Range { column: name.clone(), min, max }, vec![(name, column.span)]))
 }
 
 /// Reads a map of limits; reports a value that is no map, and unknown keys.
-fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -> Option<Vec<(Key, Spanned)>> {
-    let example = match name {
-        "rows" => "rows: {min: 100}",
-        "rejects" => "rejects: {max: 0.05}",
-        _ => "range: {column: f1, min: 0, max: 1}",
+fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -> Option<Fields> {
+    let help = match name {
+        "rows" => "write `rows: {min: 100}`",
+        "rejects" => "write `rejects: {max: 0.05}`",
+        _ => "write `range: {column: f1, min: 0, max: 1}`",
     };
-    if !matches!(value.value, Value::Map(_)) {
-        if value.value != Value::Broken {
-            let fault = field::wrong_type(value, &format!("`{name}`"), "a map");
-            problems.push(fault.help(format!("write `{example}`")));
-        }
+    let what = format!("`{name}`");
+    if !field::is_map(value, &what, help, problems) {
         return None;
     }
     let known = problems.len();
-    let fields = field::fields(value.clone(), &format!("`{name}`"), keys, problems);
+    let fields = field::fields(value.clone(), &what, keys, problems);
     if fields.iter().any(|(key, _)| matches!(key.text.as_str(), "min" | "max")) {
         return Some(fields);
     }
     // A misspelt key may be why the limit is missing, and was reported.
     if problems.len() == known {
-        let fault = Diagnostic::error("missing-key", format!("`{name}` has no limit")).at(value.span, "");
-        problems.push(fault.help(format!("write `{example}`")));
+        let fault = Diagnostic::error("missing-key", format!("{what} has no limit")).at(value.span, "");
+        problems.push(fault.help(help));
     }
     None
-}
-
-fn get<'f>(fields: &'f [(Key, Spanned)], name: &str) -> Option<&'f Spanned> {
-    let (_, value) = fields.iter().find(|(key, _)| key.text == name)?;
-    Some(value)
-}
-
-fn whole(fields: &[(Key, Spanned)], name: &str, problems: &mut Problems) -> Option<u64> {
-    field::whole(get(fields, name)?, &format!("`{name}`"), 0, problems)
 }
 
 fn number(value: &Spanned, what: &str, problems: &mut Problems) -> Option<f64> {
     let text = field::text(value, what, problems)?;
     match text.trim().parse::<f64>() {
         Ok(number) if number.is_finite() => Some(number),
-        _ => {
-            problems.push(field::fault("bad-value", value, format!("{what} must be a number, not `{text}`")));
-            None
-        }
+        _ => refuse(problems, field::fault("bad-value", value, format!("{what} must be a number, not `{text}`"))),
     }
 }
 
-/// Returns both limits; reports limits in the wrong order. `None` if neither could be read.
+/// Reads both limits; reports limits in the wrong order. `None` if neither could be read.
 fn ordered<T: PartialOrd + fmt::Display>(
+    fields: &mut Fields,
     name: &str,
-    min: Option<T>,
-    max: Option<T>,
+    read: field::Reader<T>,
     value: &Spanned,
     problems: &mut Problems,
 ) -> Option<(Option<T>, Option<T>)> {
+    let (min, max) = (take_as(fields, "min", read, problems), take_as(fields, "max", read, problems));
     if let (Some(min), Some(max)) = (&min, &max)
         && min > max
     {
         let message = format!("`{name}`: `min` {min} is greater than `max` {max}");
-        problems.push(field::fault("bad-value", value, message));
-        return None;
+        return refuse(problems, field::fault("bad-value", value, message));
     }
     (min.is_some() || max.is_some()).then_some((min, max))
 }

@@ -98,10 +98,8 @@ impl<'l> Binder<'l> {
                 }
             }
         }
-        let round = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some());
-        let before = round.and_then(|round| round.name.parse::<u64>().ok()?.checked_sub(1));
         // The decisions build a chain: each sees the figures of all rounds before it.
-        if let Some(before) = before {
+        if let Some(before) = node.round().and_then(|(_, round)| round.checked_sub(1)) {
             let reference = Reference { round: Some(before), ..Reference::to(self.name.to_owned(), node.id_span) };
             let binding =
                 Binding { port: Some(ROUNDS.to_owned()), port_span: node.id_span, references: vec![reference] };

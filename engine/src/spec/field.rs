@@ -9,9 +9,15 @@ use crate::diagnostic::{Diagnostic, Span};
 /// The entries of a map.
 pub(super) type Fields = Vec<(Key, Spanned)>;
 /// Reads a value that `what` names in messages.
-type Reader<T> = fn(&Spanned, &str, &mut Problems) -> Option<T>;
+pub(super) type Reader<T> = fn(&Spanned, &str, &mut Problems) -> Option<T>;
 /// Receives diagnostics.
 pub(super) type Problems = Vec<Diagnostic>;
+
+/// Reports why there is no value.
+pub(super) fn refuse<T>(problems: &mut Problems, fault: Diagnostic) -> Option<T> {
+    problems.push(fault);
+    None
+}
 
 /// Reads a map with a fixed set of keys; empty if it is not a map. Reports unknown keys.
 pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut Problems) -> Fields {
@@ -63,11 +69,13 @@ pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option
         Value::Map(entries) => Some(entries),
         Value::Null => Some(Vec::new()),
         Value::Broken => None,
-        _ => {
-            problems.push(wrong_type(&value, what, "a map"));
-            None
-        }
+        _ => refuse(problems, wrong_type(&value, what, "a map")),
     }
+}
+
+/// Removes a field by name, and reads the entries of a map; none if it is not one.
+pub(super) fn take_map(fields: &mut Fields, name: &str, problems: &mut Problems) -> Fields {
+    take(fields, name).and_then(|value| map(value, &format!("`{name}`"), problems)).unwrap_or_default()
 }
 
 /// Reads text; numbers keep their spelling.
@@ -85,10 +93,7 @@ pub(super) fn flag(value: &Spanned, what: &str, problems: &mut Problems) -> Opti
     match value.value {
         Value::Bool(flag) => Some(flag),
         Value::Broken => None,
-        _ => {
-            problems.push(wrong_type(value, what, "`true` or `false`"));
-            None
-        }
+        _ => refuse(problems, wrong_type(value, what, "`true` or `false`")),
     }
 }
 
@@ -99,18 +104,14 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
         Value::Int(number) => u64::try_from(*number).ok(),
         // Beyond `i64`, YAML has floats: the text of a seed of 64 bits is exact.
         Value::Float(_) => value.text.as_deref().and_then(|text| text.parse().ok()),
-        _ => {
-            problems.push(wrong_type(value, what, "a whole number"));
-            return None;
-        }
+        _ => return refuse(problems, wrong_type(value, what, "a whole number")),
     };
     if number.is_some_and(|number| number >= least) {
         return number;
     }
     let shown = value.scalar_text().unwrap_or_default();
     let message = format!("{what} must be a whole number of at least {least}, not `{shown}`");
-    problems.push(fault("bad-value", value, message));
-    None
+    refuse(problems, fault("bad-value", value, message))
 }
 
 /// Reads a duration: `500ms`, `1s`, `2m`, `1h`; a bare number means seconds.
@@ -152,8 +153,7 @@ fn amount(value: &Spanned, units: &[(&str, f64)], what: &str, help: &str, proble
     {
         return Some(number * factor);
     }
-    problems.push(fault("bad-value", value, format!("{what} cannot be `{text}`")).help(help));
-    None
+    refuse(problems, fault("bad-value", value, format!("{what} cannot be `{text}`")).help(help))
 }
 
 /// Reads one of several words.
@@ -167,6 +167,28 @@ pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problem
         problems.push(fault.help_some(suggest::advice(&text, words)));
     }
     found
+}
+
+/// Reads the name of one of several values.
+pub(super) fn named<T: Copy>(
+    value: Option<&Spanned>,
+    what: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+    problems: &mut Problems,
+) -> Option<T> {
+    let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+    let found = choice(value?, what, &names, problems)?;
+    all.iter().copied().find(|one| name(*one) == found)
+}
+
+/// Whether the value is a map. Reports any other one, with advice.
+pub(super) fn is_map(value: &Spanned, what: &str, help: &str, problems: &mut Problems) -> bool {
+    let is_map = matches!(value.value, Value::Map(_));
+    if !is_map && value.value != Value::Broken {
+        problems.push(wrong_type(value, what, "a map").help(help));
+    }
+    is_map
 }
 
 /// Whether a text is a node id. Reports if not.

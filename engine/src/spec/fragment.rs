@@ -2,14 +2,12 @@
 
 use super::field::{self, Fields, take};
 use super::include::{self, Place};
-use super::model::NodeSpec;
-use super::params::{Over, params};
-use super::pipeline_test::{self, TestCase};
+use super::model::Spec;
 use super::rounds::Loop;
-use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
+use super::set::{Over, params};
 use super::value::{Spanned, Value};
-use super::{node, repeat, syntax};
+use super::{node, pipeline_test, repeat, schedule, syntax};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::endpoint::{BudgetLimits, PeriodLimits};
 
@@ -20,92 +18,78 @@ const KEYS: &[&str] =
 #[derive(Default)]
 pub(super) struct Fragment {
     pub(super) name: Option<String>,
-    pub(super) nodes: Vec<NodeSpec>,
+    /// What the file says beside its name.
+    pub(super) spec: Spec,
     pub(super) loops: Vec<Loop>,
-    pub(super) params: Option<Spanned>,
-    pub(super) schedule: Option<Schedule>,
-    pub(super) budget: BudgetLimits,
-    pub(super) periods: PeriodLimits,
-    pub(super) finishes: bool,
-    pub(super) tests: Vec<TestCase>,
 }
 
 /// Reads one file and its includes.
 pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -> Option<Fragment> {
-    let text = shared.sources.get(place.file).map(|(_, text)| text.to_owned()).unwrap_or_default();
-    let root = syntax::parse(place.file, &text, &mut shared.problems)?;
+    let root = syntax::parse(place.file, shared.sources, &mut shared.problems)?;
     if !matches!(root.value, Value::Map(_)) {
         let fault = field::wrong_type(&root, "a pipeline", "a map");
-        shared.report(fault.help("a pipeline has at least `name:` and `nodes:`"));
-        return None;
+        return shared.refuse(fault.help("a pipeline has at least `name:` and `nodes:`"));
     }
     let mut fields = field::fields(root, "a pipeline", KEYS, &mut shared.problems);
     // Before all other keys: they may refer to params.
     let raw = params(take(&mut fields, "params"), place.file, over, shared);
-    let mut scope = Scope::new(&raw);
-    let resolved = scope.resolve_all(shared);
-    let mut fragment = Fragment { params: Some(resolved), ..Fragment::default() };
-    head(&mut fragment, &mut fields, &mut scope, shared);
+    let mut scope = Scope::new(&raw, shared);
+    let mut fragment = Fragment::default();
+    fragment.spec.params = scope.resolve_all().to_json();
+    head(&mut fragment, &mut fields, &mut scope);
     let (nodes, repeats) = (take(&mut fields, "nodes"), take(&mut fields, "repeat"));
-    if let Some(included) = take(&mut fields, "include") {
-        add_files(&mut fragment, included, place, &mut scope, shared);
+    if let Some(included) = scope.take(&mut fields, "include") {
+        add_files(&mut fragment, included, place, scope.shared);
     } else if nodes.is_none() && repeats.is_none() {
         let fault =
             Diagnostic::error("missing-key", "the pipeline has no `nodes:`").at(Span::new(place.file, 0, 0), "");
-        shared.report(
+        scope.shared.report(
             fault.help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`"),
         );
     }
-    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
+    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut scope.shared.problems)).unwrap_or_default();
     // Without a loop around them, all nodes have one empty list of coordinates.
-    fragment.nodes.extend(node::all(entries, &[Vec::new()], &mut scope, shared));
+    fragment.spec.nodes.extend(node::all(entries, &[Vec::new()], &mut scope));
     if let Some(repeats) = repeats {
-        let (nodes, loops) = repeat::all(repeats, place, &mut scope, shared);
-        fragment.nodes.extend(nodes);
+        let (nodes, loops) = repeat::all(repeats, place, &mut scope);
+        fragment.spec.nodes.extend(nodes);
         fragment.loops.extend(loops);
     }
     Some(fragment)
 }
 
-fn head(fragment: &mut Fragment, fields: &mut Fields, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
-    if let Some(name) = take_resolved(fields, "name", scope, shared) {
-        fragment.name = field::text(&name, "`name`", &mut shared.problems);
+fn head(fragment: &mut Fragment, fields: &mut Fields, scope: &mut Scope<'_, '_>) {
+    let name = scope.take(fields, "name");
+    fragment.name = name.and_then(|name| field::text(&name, "`name`", &mut scope.shared.problems));
+    if let Some(description) = scope.take(fields, "description") {
+        field::text(&description, "`description`", &mut scope.shared.problems);
     }
-    if let Some(description) = take_resolved(fields, "description", scope, shared) {
-        field::text(&description, "`description`", &mut shared.problems);
+    let spec = &mut fragment.spec;
+    spec.schedule = scope.take(fields, "schedule").and_then(|value| schedule::read(value, scope.shared));
+    if let Some(budget) = scope.take(fields, "budget") {
+        (spec.budget, spec.periods) = self::budget(budget, scope.shared);
     }
-    if let Some(schedule) = take_resolved(fields, "schedule", scope, shared) {
-        fragment.schedule = schedule::read(schedule, shared);
+    if let Some(on_budget) = scope.take(fields, "on_budget") {
+        let word = field::choice(&on_budget, "`on_budget`", &["stop", "finish"], &mut scope.shared.problems);
+        spec.finishes = word == Some("finish");
     }
-    if let Some(budget) = take_resolved(fields, "budget", scope, shared) {
-        (fragment.budget, fragment.periods) = self::budget(budget, shared);
+    if let Some(tests) = scope.take(fields, "tests") {
+        spec.tests = pipeline_test::read(tests, &mut scope.shared.problems);
     }
-    if let Some(on_budget) = take_resolved(fields, "on_budget", scope, shared) {
-        let word = field::choice(&on_budget, "`on_budget`", &["stop", "finish"], &mut shared.problems);
-        fragment.finishes = word == Some("finish");
-    }
-    if let Some(tests) = take_resolved(fields, "tests", scope, shared) {
-        fragment.tests = pipeline_test::read(tests, &mut shared.problems);
-    }
-}
-
-fn take_resolved(fields: &mut Fields, name: &str, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let mut value = take(fields, name)?;
-    scope.apply(&mut value, None, shared);
-    Some(value)
 }
 
 /// Reads the nodes and loops of all files named by `include:`.
-fn add_files(to: &mut Fragment, value: Spanned, from: &Place, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {
-    for wanted in include::files(value, scope, shared) {
-        let Some(place) = include::open(&wanted, from, shared) else { continue };
-        let Some(file) = fragment(&place, Over::Include(wanted.params), shared) else {
+fn add_files(to: &mut Fragment, value: Spanned, from: &Place, shared: &mut Shared<'_>) {
+    for wanted in include::files(value, shared) {
+        let place = include::open(&wanted, from, shared);
+        let file = place.and_then(|place| fragment(&place, Over::Include(wanted.params), shared));
+        let Some(Fragment { mut spec, mut loops, .. }) = file else {
             // Its nodes are missing now: references to them are not reported.
             shared.unread += 1;
             continue;
         };
-        let (nodes, loops) = include::prefixed(file.nodes, file.loops, &wanted.prefix);
-        to.nodes.extend(nodes);
+        include::prefix(&mut spec.nodes, &mut loops, &wanted.prefix);
+        to.spec.nodes.extend(spec.nodes);
         to.loops.extend(loops);
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::coordinate::base;
-use super::field::{self, take};
+use super::field::{self, refuse, take};
 use super::model::NodeSpec;
 use super::rounds::Loop;
-use super::scope::{Scope, Shared};
+use super::scope::Shared;
 use super::source;
 use super::value::{Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
@@ -35,8 +35,7 @@ pub(super) struct Wanted {
 }
 
 /// Returns the files named by `include: a.yaml`, `include: [a.yaml, {path: b.yaml, …}]` or `include: {path: …}`.
-pub(super) fn files(mut value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<Wanted> {
-    scope.apply(&mut value, None, shared);
+pub(super) fn files(value: Spanned, shared: &mut Shared<'_>) -> Vec<Wanted> {
     let items = match value.value {
         Value::List(items) => items,
         _ => vec![value],
@@ -54,8 +53,7 @@ fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
     let mut fields = field::fields(value, "`include`", KEYS, problems);
     let Some(path) = take(&mut fields, "path") else {
         let fault = Diagnostic::error("missing-key", "`include` has no `path`").at(span, "");
-        problems.push(fault.help("write `path: other.yaml`"));
-        return None;
+        return refuse(problems, fault.help("write `path: other.yaml`"));
     };
     let params = take(&mut fields, "params").unwrap_or_else(|| Spanned::empty_map(span));
     let entries = field::map(params, "`include.params`", problems).unwrap_or_default();
@@ -73,29 +71,29 @@ fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
 
 /// Reads the text of an included file, if the limits allow it and it looks like a pipeline.
 pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
-    let place = admitted(wanted, from, shared);
-    shared.unread += usize::from(place.is_none());
-    place
-}
-
-fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
     // Paths start at the file that names them: a folder of pipelines can be moved.
     let path = from.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
     // One file has several paths: a circle of includes is found by the real one.
     let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-    if let Err(fault) = check_chain(wanted, &canonical, from, shared) {
-        shared.report(fault);
-        return None;
+    let excess = if from.chain.contains(&canonical) {
+        Some(format!("`{}` includes itself", wanted.path))
+    } else if from.chain.len() >= MAX_CHAIN {
+        Some(format!("includes are nested more than {MAX_CHAIN} deep (limit)"))
+    } else {
+        (shared.included >= MAX_FILES).then(|| format!("more than {MAX_FILES} included files (limit)"))
+    };
+    if let Some(message) = excess {
+        return shared.refuse(Diagnostic::error("include-cycle", message).at(wanted.span, ""));
     }
+    shared.included += 1;
     let found = shared.problems.len();
     let file = match source::read(&path, Some(wanted.span), shared.sources) {
         Ok(file) => file,
         Err(fault) => {
             // An error inside the file would show one of its lines.
-            let inside = fault.labels.iter().find(|label| label.span.file != wanted.span.file);
-            let file = inside.map(|label| label.span.file);
+            let inside = fault.labels.iter().map(|label| label.span.file).find(|file| *file != wanted.span.file);
             shared.report(fault);
-            if file.is_some_and(|file| !looks_like_a_pipeline(file, shared)) {
+            if inside.is_some_and(|file| !looks_like_a_pipeline(file, shared)) {
                 strange(found, wanted, shared);
             }
             return None;
@@ -105,8 +103,7 @@ fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Pl
     shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
     if shared.included_bytes > source::MAX_BYTES {
         let message = format!("included files exceed {} MiB in total", source::MAX_BYTES >> 20);
-        shared.report(Diagnostic::error("file-too-large", message).at(wanted.span, "here at the latest"));
-        return None;
+        return shared.refuse(Diagnostic::error("file-too-large", message).at(wanted.span, "here at the latest"));
     }
     if !looks_like_a_pipeline(file, shared) {
         strange(found, wanted, shared);
@@ -132,44 +129,28 @@ fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
     shared.report(fault.help("its lines are not shown because they may contain secrets"));
 }
 
-fn check_chain(wanted: &Wanted, path: &PathBuf, from: &Place, shared: &mut Shared<'_>) -> Result<(), Diagnostic> {
-    let message = if from.chain.contains(path) {
-        format!("`{}` includes itself", wanted.path)
-    } else if from.chain.len() >= MAX_CHAIN {
-        format!("includes are nested more than {MAX_CHAIN} deep (limit)")
-    } else if shared.included >= MAX_FILES {
-        format!("more than {MAX_FILES} included files (limit)")
-    } else {
-        shared.included += 1;
-        return Ok(());
-    };
-    Err(Diagnostic::error("include-cycle", message).at(wanted.span, ""))
-}
-
 /// Prefixes the ids of the nodes and loops, and references between them.
-pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, mut loops: Vec<Loop>, prefix: &str) -> (Vec<NodeSpec>, Vec<Loop>) {
+pub(super) fn prefix(nodes: &mut [NodeSpec], loops: &mut [Loop], prefix: &str) {
     if prefix.is_empty() {
-        return (nodes, loops);
+        return;
     }
     let mut own: BTreeSet<String> = nodes.iter().map(|node| base(&node.id).to_owned()).collect();
     own.extend(loops.iter().map(|repeats| repeats.name.clone()));
-    for node in &mut nodes {
+    for node in nodes {
         node.id = NodeId::from(format!("{prefix}{}", node.id));
         for name in node.matrix.iter_mut().filter_map(|coordinate| coordinate.repeats.as_mut()) {
             rename(name, &own, prefix);
         }
-        let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
-        for reference in node.from.iter_mut().chain(of_services).flat_map(|binding| &mut binding.references) {
+        for reference in node.bindings_mut().flat_map(|binding| &mut binding.references) {
             rename(&mut reference.node, &own, prefix);
         }
     }
-    for repeats in &mut loops {
+    for repeats in loops {
         rename(&mut repeats.name, &own, prefix);
         for output in repeats.next.values_mut() {
             rename(output, &own, prefix);
         }
     }
-    (nodes, loops)
 }
 
 /// Prefixes a reference, unless it leads out of the file.

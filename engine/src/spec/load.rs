@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::coordinate::base;
-use super::fragment::fragment;
+use super::fragment::{Fragment, fragment};
 use super::include::Place;
 use super::model::{NodeSpec, Overrides, Spec};
-use super::params::Over;
 use super::scope::Shared;
+use super::set::Over;
 use super::{reference, rounds};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
@@ -16,32 +16,23 @@ use crate::diagnostic::{Diagnostic, FileId, Span};
 pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared: &mut Shared<'_>) -> Option<Spec> {
     let canonical = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let place = Place { path: path.to_owned(), file, chain: vec![canonical] };
-    let mut root = fragment(&place, Over::CommandLine(overrides), shared)?;
+    let Fragment { name, mut spec, loops } = fragment(&place, Over::CommandLine(overrides), shared)?;
     // Before references are linked: each name then stands for one node, matrix or loop.
-    let duplicates = check_ids(&mut root.nodes, shared);
-    rounds::check_names(&root.loops, &root.nodes, &mut shared.problems);
-    reference::link(&mut root.nodes, &root.loops, &mut shared.problems);
-    let loops = rounds::decided(&root.loops, &root.nodes);
-    let handed_on = rounds::handed_on(&root.loops, &root.nodes);
+    let duplicates = check_ids(&mut spec.nodes, shared);
+    rounds::check_names(&loops, &spec.nodes, &mut shared.problems);
+    reference::link(&mut spec.nodes, &loops, &mut shared.problems);
     // A pipeline without a name is called like its file.
     let fallback = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Spec {
-        name: root.name.unwrap_or(fallback),
+        name: name.unwrap_or(fallback),
         // Overrides are sources, too, and no files.
         files: shared.sources.paths().filter(|path| path.is_file()).map(Path::to_owned).collect(),
-        nodes: root.nodes,
-        params: root.params.map_or(serde_json::Value::Null, |params| params.to_json()),
         overrides: overrides.clone(),
-        schedule: root.schedule,
-        budget: root.budget,
-        periods: root.periods,
-        finishes: root.finishes,
-        tests: root.tests,
-        loops,
-        handed_on,
+        loops: rounds::decided(&loops, &spec.nodes),
+        handed_on: rounds::handed_on(&loops, &spec.nodes),
         duplicates,
         lacks_files: shared.unread > 0,
-        for_tests: false,
+        ..spec
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::{Budget, weight};
 use super::coordinate::Coordinate;
-use super::field::{Problems, is_id};
+use super::field::{Problems, is_id, refuse};
 use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
@@ -57,8 +57,7 @@ impl Taken<'_> {
         while let Some(Value::String(next)) = found.map(|found| &found.value) {
             // A matrix may take that of a node which takes another one's.
             if !seen.insert(next) {
-                self.problems.push(bad(span, format!("the matrix of `{node}` names itself")));
-                return None;
+                return refuse(self.problems, bad(span, format!("the matrix of `{node}` names itself")));
             }
             found = self.raw.get(next);
         }
@@ -66,7 +65,7 @@ impl Taken<'_> {
             let names: Vec<&str> = self.raw.keys().map(String::as_str).collect();
             let fault = bad(span, format!("there is no node `{node}` with a matrix in this file"));
             let help = suggest::closest(node, names).map(|name| format!("did you mean `{name}`?"));
-            self.problems.push(Diagnostic { help: help.or(fault.help.clone()), ..fault });
+            self.problems.push(fault.help_some(help));
         }
         self.copied(found.cloned()?, span)
     }
@@ -80,13 +79,12 @@ impl Taken<'_> {
             let Some(axis) = matrix.get(&key.text) else {
                 let keys: Vec<&str> = matrix.entries().iter().map(|(key, _)| key.text.as_str()).collect();
                 let fault = bad(span, format!("the matrix of `{node}` has no key `{}`", key.text));
-                self.problems.push(Diagnostic { help: suggest::listing(&keys), ..fault });
-                return None;
+                return refuse(self.problems, Diagnostic { help: suggest::listing(&keys), ..fault });
             };
             let Value::String(next) = &axis.value else { return self.copied(axis.clone(), span) };
             if !seen.insert(next.clone()) {
-                self.problems.push(bad(span, format!("the key `{}` of the matrix of `{node}` names itself", key.text)));
-                return None;
+                let message = format!("the key `{}` of the matrix of `{node}` names itself", key.text);
+                return refuse(self.problems, bad(span, message));
             }
             node.clone_from(next);
         }
@@ -96,8 +94,7 @@ impl Taken<'_> {
         if self.budget.charge(weight(&value)) {
             return Some(value);
         }
-        self.problems.push(Diagnostic::error("too-many-values", "matrices copy too many values").at(span, ""));
-        None
+        refuse(self.problems, Diagnostic::error("too-many-values", "matrices copy too many values").at(span, ""))
     }
 }
 
@@ -147,8 +144,7 @@ fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coord
         Value::Broken => None,
         // A key becomes part of ids, and of `${matrix.KEY}`.
         Value::List(_) | Value::Map(_) if !is_id(&key.text) => {
-            problems.push(bad(key.span, format!("`{}` is not a valid matrix key", key.text)));
-            None
+            refuse(problems, bad(key.span, format!("`{}` is not a valid matrix key", key.text)))
         }
         Value::List(items) if !items.is_empty() => {
             let mut named = Vec::with_capacity(items.len());
@@ -168,10 +164,8 @@ fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coord
             Some(distinct(&key.text, true, named.collect(), problems))
         }
         _ => {
-            let message =
-                format!("`matrix.{}` must be a list of at least one value, or a map of named values", key.text);
-            problems.push(bad(value.span, message));
-            None
+            let wanted = "must be a list of at least one value, or a map of named values";
+            refuse(problems, bad(value.span, format!("`matrix.{}` {wanted}", key.text)))
         }
     }
 }

@@ -22,17 +22,14 @@ mod fragment;
 #[cfg(test)]
 mod fuzz;
 mod include;
-mod keep;
 mod load;
 mod matrix;
 mod model;
 mod node;
 mod notify;
-mod params;
 mod pipeline_test;
 mod reference;
 mod repeat;
-mod round_file;
 mod rounds;
 mod row_limit;
 mod scalar;
@@ -79,6 +76,7 @@ pub(crate) use value::locate;
 pub use value::{Key, Spanned, Value};
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap};
+use budget::Budget;
 use scope::Shared;
 
 /// Limit of reported diagnostics.
@@ -116,7 +114,8 @@ fn read_admitted(
         Ok(file) => file,
         Err(problem) => return Reading { spec: None, problems: vec![problem] },
     };
-    let mut shared = Shared::new(sources, &|name| std::env::var(name).ok());
+    let (problems, budget) = (Vec::new(), Budget::default());
+    let mut shared = Shared { sources, problems, budget, included: 0, included_bytes: 0, unread: 0 };
     let spec = load::pipeline(path, file, overrides, &mut shared);
     // In text order, without the copies of an error that a matrix or a loop makes.
     let (mut problems, mut seen) = (shared.problems, BTreeSet::new());

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use searchmill_schemas::named;
 use serde::{Deserialize, Serialize};
 
 use super::checks::CheckSpec;
@@ -18,7 +19,7 @@ use crate::node_id::NodeId;
 use crate::operator::RetryPolicy;
 
 /// A pipeline as written.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
     /// Its name.
     pub name: String,
@@ -58,11 +59,6 @@ impl Spec {
     pub fn is_duplicate(&self, id: &str) -> bool {
         self.duplicates.contains(coordinate::base(id))
     }
-
-    /// Whether a node of that id may be missing because of an error that was reported.
-    pub fn is_unsure(&self, id: &str) -> bool {
-        self.lacks_files || self.is_duplicate(id)
-    }
 }
 
 /// A loop about which its rows decide: one combination of its matrix.
@@ -99,7 +95,7 @@ pub struct RoundSpec {
 }
 
 /// A node of a pipeline.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSpec {
     /// Node id (`train`, `train@lr=1e-4,rank=64`).
     pub id: NodeId,
@@ -153,6 +149,10 @@ impl NodeSpec {
     /// Returns all bindings: inputs of the operator and inputs of services.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         self.from.iter().chain(self.services.iter().flat_map(|service| &service.from))
+    }
+
+    pub(super) fn bindings_mut(&mut self) -> impl Iterator<Item = &mut Binding> {
+        self.from.iter_mut().chain(self.services.iter_mut().flat_map(|service| &mut service.from))
     }
 }
 
@@ -272,17 +272,19 @@ impl Kept {
     }
 }
 
-/// How a rejected row is handled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnError {
-    /// The node fails.
-    Fail,
-    /// The row goes to `rejects` and the run continues.
-    #[default]
-    DeadLetter,
-    /// The row is counted and dropped.
-    Drop,
+named! {
+    /// How a rejected row is handled.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum OnError {
+        /// The node fails.
+        Fail = "fail",
+        /// The row goes to `rejects` and the run continues.
+        #[default]
+        DeadLetter = "dead_letter",
+        /// The row is counted and dropped.
+        Drop = "drop",
+    }
 }
 
 /// Overrides of the command line.

@@ -3,7 +3,7 @@
 use searchmill_schemas::named;
 use serde::{Deserialize, Serialize};
 
-use super::field::{self, Problems, take};
+use super::field::{self, Problems, refuse, take};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
 use crate::endpoint::has_user_info;
@@ -47,11 +47,10 @@ pub enum Receiver {
 
 /// Reads one receiver or a list of them.
 pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<Notify> {
-    match &value.value {
-        Value::List(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
-        Value::Null | Value::Broken => Vec::new(),
-        _ => one(value, problems).into_iter().collect(),
+    if matches!(value.value, Value::Null | Value::Broken) {
+        return Vec::new();
     }
+    value.as_list().iter().filter_map(|item| one(item, problems)).collect()
 }
 
 fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {
@@ -66,8 +65,7 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {
         (None, Some(words)) => Receiver::Program(words_of(&words, problems)?),
         _ => {
             let fault = Diagnostic::error("missing-key", "`notify` needs a `webhook` or a `program`").at(item.span, "");
-            problems.push(fault.help("write `notify: {webhook: \"${secret:HOOK_URL}\"}`"));
-            return None;
+            return refuse(problems, fault.help("write `notify: {webhook: \"${secret:HOOK_URL}\"}`"));
         }
     };
     Some(Notify { to, on })
@@ -80,8 +78,7 @@ fn address(value: &Spanned, problems: &mut Problems) -> Option<String> {
     // A user name in a URL comes with a password, which belongs in a secret.
     if !is_web || has_user_info(&url) {
         let fault = field::fault("bad-value", value, "`webhook` is no http or https URL without a user name");
-        problems.push(fault.help("write a URL, or `${secret:NAME}` for one that only the environment has"));
-        return None;
+        return refuse(problems, fault.help("write a URL, or `${secret:NAME}` for one that only the environment has"));
     }
     Some(url)
 }
@@ -93,11 +90,9 @@ fn words_of(value: &Spanned, problems: &mut Problems) -> Option<Vec<String>> {
 }
 
 fn occasions(value: &Spanned, problems: &mut Problems) -> Vec<Occasion> {
-    let names: Vec<&str> = Occasion::ALL.iter().map(|occasion| occasion.name()).collect();
     let mut occasions = Vec::new();
     for item in value.as_list() {
-        let Some(word) = field::choice(item, "`on`", &names, problems) else { continue };
-        occasions.extend(Occasion::ALL.into_iter().find(|occasion| occasion.name() == word));
+        occasions.extend(field::named(Some(item), "`on`", &Occasion::ALL, Occasion::name, problems));
     }
     occasions
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::field::{self, Problems, take, take_as};
+use super::field::{self, Problems, refuse, take, take_as};
 use super::value::{Key, OVER, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
@@ -95,11 +95,7 @@ pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<TestCase> {
 
 fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -> Option<TestCase> {
     let span = key.as_ref().map_or(body.span, |key| key.span);
-    if !matches!(body.value, Value::Map(_)) {
-        if body.value != Value::Broken {
-            let fault = field::wrong_type(&body, "a test", "a map");
-            problems.push(fault.help("write `given:` and `expect:` below its `name:`"));
-        }
+    if !field::is_map(&body, "a test", "write `given:` and `expect:` below its `name:`", problems) {
         return None;
     }
     let known = problems.len();
@@ -107,10 +103,10 @@ fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -
     let written = take_as(&mut fields, "name", field::text, problems);
     let name = written.or(key.map(|key| key.text)).unwrap_or_else(|| format!("test {}", place + 1));
     let params = take(&mut fields, "params").map(|params| settings(&params)).unwrap_or_default();
-    let given = outputs(&mut fields, "given", problems);
+    let given = field::take_map(&mut fields, "given", problems);
     let model = take(&mut fields, "model").map(|model| script(&model, problems)).unwrap_or_default();
     let mut expect = Vec::new();
-    for (key, value) in outputs(&mut fields, "expect", problems) {
+    for (key, value) in field::take_map(&mut fields, "expect", problems) {
         expect.extend(expected(&key, value, problems));
     }
     // A mistake in the test may be why nothing is left of what it expects.
@@ -144,11 +140,6 @@ fn settings(params: &Spanned) -> Vec<TestParam> {
         }
     }
     found
-}
-
-fn outputs(fields: &mut Vec<(Key, Spanned)>, name: &str, problems: &mut Problems) -> Vec<(Key, Spanned)> {
-    let Some(value) = take(fields, name) else { return Vec::new() };
-    field::map(value, &format!("`{name}`"), problems).unwrap_or_default()
 }
 
 fn rows(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Rows> {
@@ -186,19 +177,15 @@ fn expected(key: &Key, value: Spanned, problems: &mut Problems) -> Option<Expect
     }
     let Some(given) = take(&mut fields, "rows") else {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `rows`")).at(span, "");
-        problems.push(fault.help("write `rows: [{column: value}]`"));
-        return None;
+        return refuse(problems, fault.help("write `rows: [{column: value}]`"));
     };
     Some(Expected { rows: rows(key, &given, problems)?, unordered, tolerance })
 }
 
 fn script(value: &Spanned, problems: &mut Problems) -> Vec<Scripted> {
-    if !matches!(value.value, Value::List(_)) {
-        if !matches!(value.value, Value::Null | Value::Broken) {
-            let fault = field::wrong_type(value, "`model`", "a list of answers");
-            problems.push(fault.help("write `- {when: TEXT OF THE PROMPT, answer: TEXT}` for each"));
-        }
-        return Vec::new();
+    if !matches!(value.value, Value::List(_) | Value::Null | Value::Broken) {
+        let fault = field::wrong_type(value, "`model`", "a list of answers");
+        problems.push(fault.help("write `- {when: TEXT OF THE PROMPT, answer: TEXT}` for each"));
     }
     value.items().iter().filter_map(|item| scripted(item, problems)).collect()
 }
@@ -214,17 +201,16 @@ fn scripted(item: &Spanned, problems: &mut Problems) -> Option<Scripted> {
     let answers: Vec<Json> = match (&one, &several) {
         (Some(one), None) => vec![one.to_json()],
         (None, Some(several)) => several.items().iter().map(Spanned::to_json).collect(),
-        _ => Vec::new(),
+        (Some(one), Some(_)) => {
+            let fault = Diagnostic::error("bad-value", "an answer of `model` has both `answer` and `answers`");
+            let fault = fault.at(one.span, "");
+            return refuse(problems, fault.help("write one of them; `answers` are the turns of one conversation"));
+        }
+        (None, None) => Vec::new(),
     };
-    if let (Some(one), Some(_)) = (&one, &several) {
-        let fault = Diagnostic::error("bad-value", "an answer of `model` has both `answer` and `answers`");
-        problems.push(fault.at(one.span, "").help("write one of them; `answers` are the turns of one conversation"));
-        return None;
-    }
     if answers.is_empty() {
         let fault = Diagnostic::error("missing-key", "an answer of `model` has no text").at(item.span, "");
-        problems.push(fault.help("write `answer: TEXT`, or `answers: [FIRST, SECOND]` for a conversation"));
-        return None;
+        return refuse(problems, fault.help("write `answer: TEXT`, or `answers: [FIRST, SECOND]` for a conversation"));
     }
     Some(Scripted { when, answers })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::Budget;
 use super::coordinate::{Coordinate, base, in_order, names};
-use super::field::{self, Problems};
+use super::field::{self, Problems, refuse};
 use super::model::{Binding, Gathers, NodeSpec, Reference};
 use super::rounds::{self, Loop};
 use super::value::{Spanned, Value};
@@ -34,8 +34,7 @@ fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Ref
     let text = match &value.value {
         Value::Broken => return None,
         Value::Map(_) | Value::List(_) | Value::Null => {
-            problems.push(field::wrong_type(value, what, "a node or a list of nodes"));
-            return None;
+            return refuse(problems, field::wrong_type(value, what, "a node or a list of nodes"));
         }
         _ => value.scalar_text()?,
     };
@@ -44,8 +43,7 @@ fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Ref
     }
     let fault = Diagnostic::error("bad-reference", format!("`{text}` is not a reference to a node"));
     let help = if text.contains('=') { "quote an id that holds a `,`" } else { "write `node` or `node.port`" };
-    problems.push(fault.at(value.span, "").help(help));
-    None
+    refuse(problems, fault.at(value.span, "").help(help))
 }
 
 fn is_reference(text: &str) -> bool {
@@ -69,12 +67,14 @@ fn is_coordinates(text: &str) -> bool {
 /// Splits references, and expands those to a node with a matrix and to loops.
 pub(super) fn link(nodes: &mut [NodeSpec], loops: &[Loop], problems: &mut Problems) {
     let mut targets = Targets::new(nodes, loops);
-    let linked: Vec<_> = nodes.iter().map(|node| targets.link_node(node, problems)).collect();
-    for (node, linked) in nodes.iter_mut().zip(linked) {
-        let mut linked = linked.into_iter();
-        let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
-        for (binding, linked) in node.from.iter_mut().chain(of_services).zip(linked.by_ref()) {
-            *binding = linked;
+    for node in nodes {
+        let mut linked = Vec::new();
+        for binding in node.bindings() {
+            let references = binding.references.iter();
+            linked.push(references.flat_map(|one| targets.link_one(one, node, problems)).collect());
+        }
+        for (binding, references) in node.bindings_mut().zip(linked) {
+            binding.references = references;
         }
     }
 }
@@ -135,20 +135,11 @@ impl<'l> Targets<'l> {
             let coordinates = names(&node.matrix);
             family.keys.extend(coordinates.iter().map(|(key, _)| key.clone()));
             family.members.push(Member { id: node.id.clone(), coordinates });
-            family.repeats = repeated(node).map(str::to_owned);
+            family.repeats = node.round().map(|(name, _)| name.to_owned());
             family.broken |= node.matrix.iter().any(Coordinate::is_broken);
         }
         let loops = loops.iter().map(|repeats| (repeats.name.as_str(), repeats)).collect();
         Self { families, loops, budget: Budget::default() }
-    }
-
-    fn link_node(&mut self, node: &NodeSpec, problems: &mut Problems) -> Vec<Binding> {
-        let mut linked: Vec<Binding> = node.bindings().cloned().collect();
-        for binding in &mut linked {
-            let written = std::mem::take(&mut binding.references);
-            binding.references = written.iter().flat_map(|one| self.link_one(one, node, problems)).collect();
-        }
-        linked
     }
 
     fn link_one(&mut self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
@@ -179,15 +170,17 @@ impl<'l> Targets<'l> {
                 wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
             }
         };
-        let mut gathers = gathers(base(text), &coordinates, family, stated);
-        if let (Some(gathers), Some(written)) = (&mut gathers, &written)
-            && reference.handed_on
-        {
-            // Which round it will be is not known yet.
+        let is_open = family.keys.iter().any(|key| coordinates.iter().all(|(name, _)| name != key));
+        let gathers = (stated || is_open).then(|| {
             let mut fixed = coordinates.clone();
-            fixed.retain(|(key, _)| key != ROUND);
-            gathers.id = id_of_all(written, &fixed, family);
-        }
+            let mut name = base(text);
+            // Which round it will be is not known yet.
+            if reference.handed_on {
+                name = written.as_deref().unwrap_or(name);
+                fixed.retain(|(key, _)| key != ROUND);
+            }
+            Gathers { id: id_of_all(name, &fixed, family), stated }
+        });
         let mut found = Vec::new();
         if coordinates.iter().all(|(key, _)| family.keys.contains(key)) {
             for member in family.agreeing(&coordinates) {
@@ -226,7 +219,7 @@ fn out_of_order(reference: &Reference) -> Option<Diagnostic> {
 /// have nothing to do with each other.
 fn joined(node: &NodeSpec, family: &Family, round: Option<u64>) -> Vec<(String, String)> {
     let is_of_loop = family.repeats.is_some();
-    let is_same_loop = round.is_none() && repeated(node) == family.repeats.as_deref();
+    let is_same_loop = round.is_none() && node.round().map(|(name, _)| name) == family.repeats.as_deref();
     let mut shared = names(&node.matrix);
     shared.retain(|(key, _)| family.keys.contains(key) && (key != ROUND || !is_of_loop || is_same_loop));
     if let Some(round) = round.filter(|_| is_of_loop) {
@@ -235,22 +228,8 @@ fn joined(node: &NodeSpec, family: &Family, round: Option<u64>) -> Vec<(String, 
     shared
 }
 
-/// Returns the loop that the node is part of.
-fn repeated(node: &NodeSpec) -> Option<&str> {
-    node.matrix.iter().find_map(|coordinate| coordinate.repeats.as_deref())
-}
-
 /// What `@all` is taken apart to: it leaves the keys open that are not written beside it.
 const ALL: (&str, &str) = ("all", "");
-
-/// Describes a reference that leaves keys of the matrix open; `None`: it fixes all of them.
-fn gathers(base: &str, fixed: &[(String, String)], family: &Family, stated: bool) -> Option<Gathers> {
-    let is_open = family.keys.iter().any(|key| fixed.iter().all(|(name, _)| name != key));
-    if !stated && !is_open {
-        return None;
-    }
-    Some(Gathers { id: id_of_all(base, fixed, family), stated })
-}
 
 fn id_of_all(base: &str, fixed: &[(String, String)], family: &Family) -> NodeId {
     // In the order of the matrix, as in the ids of its nodes.

@@ -5,33 +5,29 @@ use std::collections::BTreeSet;
 
 use super::coordinate::{Coordinate, base};
 use super::decision::{self, Binder};
-use super::field::{self, Problems, take};
-use super::include::Place;
-use super::model::{NodeSpec, Reference};
-use super::node;
-use super::reference;
+use super::field::{self, Problems, take, take_whole};
+use super::include::{self, Place, Wanted};
+use super::model::{Kept, NodeSpec, Reference};
 use super::rounds::{self, Loop, bad};
 use super::scope::{Scope, Shared};
+use super::set::{Over, params};
 use super::value::{Key, Spanned, Value};
-use super::{keep, matrix, round_file, suggest};
+use super::{matrix, node, reference, suggest, syntax};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::node_id::ROUND;
 
 const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop", "keep", "include"];
+/// Keys of a file that a loop includes: those have no loops of their own.
+const FILE_KEYS: &[&str] = &["name", "description", "params", "nodes", "include"];
 
 /// Limit of rounds of a loop.
 const MAX_ROUNDS: u64 = 10_000;
 
 /// Reads the loops of a file, unrolled.
-pub(super) fn all(
-    value: Spanned,
-    place: &Place,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> (Vec<NodeSpec>, Vec<Loop>) {
+pub(super) fn all(value: Spanned, place: &Place, scope: &mut Scope<'_, '_>) -> (Vec<NodeSpec>, Vec<Loop>) {
     let (mut nodes, mut loops) = (Vec::new(), Vec::new());
-    for (name, body) in field::map(value, "`repeat`", &mut shared.problems).unwrap_or_default() {
-        if let Some((unrolled, repeats)) = read(&name, body, place, scope, shared) {
+    for (name, body) in field::map(value, "`repeat`", &mut scope.shared.problems).unwrap_or_default() {
+        if let Some((unrolled, repeats)) = read(&name, body, place, scope) {
             nodes.extend(unrolled);
             loops.push(repeats);
         }
@@ -39,40 +35,33 @@ pub(super) fn all(
     (nodes, loops)
 }
 
-fn read(
-    name: &Key,
-    body: Spanned,
-    place: &Place,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Option<(Vec<NodeSpec>, Loop)> {
+fn read(name: &Key, body: Spanned, place: &Place, scope: &mut Scope<'_, '_>) -> Option<(Vec<NodeSpec>, Loop)> {
     let what = format!("the loop `{}`", name.text);
-    if !field::node_id(&name.text, name.span, &mut shared.problems) {
+    if !field::node_id(&name.text, name.span, &mut scope.shared.problems) {
         return None;
     }
-    let mut fields = field::fields(body, &what, KEYS, &mut shared.problems);
-    let rounds = rounds(take(&mut fields, "rounds"), name, scope, shared);
-    let carry = carried(take(&mut fields, "carry"), "`carry`", true, scope, shared);
-    let mut next = carried(take(&mut fields, "next"), "`next`", false, scope, shared);
+    let mut fields = field::fields(body, &what, KEYS, &mut scope.shared.problems);
+    let rounds = rounds(scope.take(&mut fields, "rounds"), name, scope.shared);
+    let carry = carried(scope.take(&mut fields, "carry"), "`carry`", true, &mut scope.shared.problems);
+    let mut next = carried(scope.take(&mut fields, "next"), "`next`", false, &mut scope.shared.problems);
     // Before the nodes are read: each is read once for each round.
-    let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
-    let keep = keep::read(take(&mut fields, "keep"), scope, shared);
-    let nodes = take(&mut fields, "nodes");
-    let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
-    let (mut unrolled, unread) = (Vec::new(), shared.unread);
-    let included = take(&mut fields, "include");
+    let outer = outer(scope.take(&mut fields, "matrix"), name, rounds, &mut scope.shared.problems);
+    let keep = scope.take(&mut fields, "keep").and_then(|value| kept(value, scope.shared));
+    let mut entries = field::take_map(&mut fields, "nodes", &mut scope.shared.problems);
+    let (mut unrolled, unread) = (Vec::new(), scope.shared.unread);
+    let included = scope.take(&mut fields, "include");
     let includes = included.is_some();
     if let Some(value) = included {
-        unrolled = round_file::nodes(value, &outer, place, scope, shared);
+        unrolled = of_files(value, &outer, place, scope.shared);
     }
-    let is_whole = shared.unread == unread;
+    let is_whole = scope.shared.unread == unread;
     if entries.is_empty() && !includes {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `nodes:`")).at(name.span, "");
-        shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
+        scope.shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
     }
     let mut own: BTreeSet<String> = entries.iter().map(|(id, _)| id.text.clone()).collect();
     own.extend(unrolled.iter().map(|node| base(&node.id).to_owned()));
-    check(&Carried { what: &what, carry: &carry, next: &next, own: &own, is_whole }, &mut shared.problems);
+    check(&what, &carry, &next, &own, is_whole, &mut scope.shared.problems);
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|entry| own.contains(base(&entry.output)));
     for entry in &carry {
@@ -81,17 +70,17 @@ fn read(
         }
     }
     let (mut decides, mut stops) = (false, false);
-    if let Some((entry, may_stop)) = decision::entry(name, &mut fields, &mut shared.problems) {
+    if let Some((entry, may_stop)) = decision::entry(name, &mut fields, &mut scope.shared.problems) {
         (decides, stops) = (true, may_stop);
         entries.push(entry);
     }
-    unrolled.extend(node::all(entries, &outer, scope, shared));
+    unrolled.extend(node::all(entries, &outer, scope));
     let mut binder = Binder::new(&name.text, own.iter().map(String::as_str), is_whole);
     for node in &mut unrolled {
         if decides && rounds::decides(node) {
-            binder.bind(node, &mut shared.problems);
+            binder.bind(node, &mut scope.shared.problems);
         }
-        hand_on(node, &carry, &next, &mut shared.problems);
+        hand_on(node, &carry, &next, &mut scope.shared.problems);
         node.keep = keep;
     }
     next.retain(|entry| !entry.output.is_empty());
@@ -101,13 +90,12 @@ fn read(
 }
 
 /// Returns the number of rounds; 1 after an error, so that the nodes of the loop are known.
-fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> u64 {
-    let Some(mut value) = value else {
+fn rounds(value: Option<Spanned>, name: &Key, shared: &mut Shared<'_>) -> u64 {
+    let Some(value) = value else {
         let fault = Diagnostic::error("missing-key", format!("the loop `{}` has no `rounds`", name.text));
         shared.report(fault.at(name.span, "").help("write `rounds: 10`"));
         return 1;
     };
-    scope.apply(&mut value, None, shared);
     match field::whole(&value, "`rounds`", 1, &mut shared.problems) {
         Some(rounds) if rounds > MAX_ROUNDS => {
             let message = format!("`rounds` is {rounds} (limit: {MAX_ROUNDS})");
@@ -116,6 +104,58 @@ fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mu
         }
         rounds => rounds.unwrap_or(1),
     }
+}
+
+/// Reads `last` or `{every: 10, last: 2}`: of which rounds the folders (models, states, indexes) stay in the store. What is
+/// not written: the last round alone.
+fn kept(value: Spanned, shared: &mut Shared<'_>) -> Option<Kept> {
+    match &value.value {
+        Value::Broken => None,
+        Value::Map(_) => {
+            let mut fields = field::fields(value, "`keep`", &["every", "last"], &mut shared.problems);
+            let every = take_whole(&mut fields, "every", 1, &mut shared.problems);
+            let last = take_whole(&mut fields, "last", 1, &mut shared.problems);
+            Some(Kept { every, last: last.unwrap_or(Kept::LAST.last) })
+        }
+        // The only word: to keep all rounds, leave `keep` out.
+        Value::String(word) if word == "last" => Some(Kept::LAST),
+        _ => {
+            let fault = field::wrong_type(&value, "`keep`", "`last` or a map");
+            shared.refuse(fault.help("write `keep: last` or `keep: {every: 10, last: 2}`"))
+        }
+    }
+}
+
+/// Reads the nodes of the files that `include:` names, for each of the loop's coordinates.
+fn of_files(value: Spanned, outer: &[Vec<Coordinate>], from: &Place, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+    let mut found = Vec::new();
+    for wanted in include::files(value, shared) {
+        match of_file(wanted, outer, from, shared) {
+            Some(nodes) => found.extend(nodes),
+            None => shared.unread += 1,
+        }
+    }
+    found
+}
+
+fn of_file(wanted: Wanted, outer: &[Vec<Coordinate>], from: &Place, shared: &mut Shared<'_>) -> Option<Vec<NodeSpec>> {
+    let place = include::open(&wanted, from, shared)?;
+    let root = syntax::parse(place.file, shared.sources, &mut shared.problems)?;
+    let what = "a file that a loop includes";
+    if !matches!(root.value, Value::Map(_)) {
+        return shared.refuse(field::wrong_type(&root, what, "a map"));
+    }
+    let mut fields = field::fields(root, what, FILE_KEYS, &mut shared.problems);
+    let raw = params(take(&mut fields, "params"), place.file, Over::Include(wanted.params), shared);
+    let mut scope = Scope::new(&raw, shared);
+    // For the errors: params that no node uses are checked as well.
+    scope.resolve_all();
+    let included = scope.take(&mut fields, "include");
+    let mut found = included.map(|value| of_files(value, outer, &place, scope.shared)).unwrap_or_default();
+    let own = field::take_map(&mut fields, "nodes", &mut scope.shared.problems);
+    found.extend(node::all(own, outer, &mut scope));
+    include::prefix(&mut found, &mut [], &wanted.prefix);
+    Some(found)
 }
 
 /// What rounds carry.
@@ -128,77 +168,47 @@ struct Entry {
     span: Span,
 }
 
-fn carried(
-    value: Option<Spanned>,
-    what: &str,
-    starts: bool,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Vec<Entry> {
-    let Some(mut value) = value else { return Vec::new() };
-    scope.apply(&mut value, None, shared);
+fn carried(value: Option<Spanned>, what: &str, starts: bool, problems: &mut Problems) -> Vec<Entry> {
+    let Some(value) = value else { return Vec::new() };
     let mut entries = Vec::new();
-    for (name, value) in field::map(value, what, &mut shared.problems).unwrap_or_default() {
-        field::node_id(&name.text, name.span, &mut shared.problems);
+    for (name, value) in field::map(value, what, problems).unwrap_or_default() {
+        field::node_id(&name.text, name.span, problems);
         if starts && value.value == Value::Null {
             entries.push(Entry { name, output: String::new(), span: value.span });
             continue;
         }
         let what = format!("{what}: `{}`", name.text);
-        match reference::references(&value, &what, &mut shared.problems).as_slice() {
+        match reference::references(&value, &what, problems).as_slice() {
             [one] => entries.push(Entry { name, output: one.node.clone(), span: value.span }),
             // What is no reference was reported.
             [] => {}
-            _ => shared.problems.push(field::wrong_type(&value, &what, "one output of a node")),
+            _ => problems.push(field::wrong_type(&value, &what, "one output of a node")),
         }
     }
     entries
 }
 
 /// Returns the coordinates of every round: those of the loop's own matrix, then the round.
-fn outer(
-    matrix: Option<Spanned>,
-    name: &Key,
-    rounds: u64,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Vec<Vec<Coordinate>> {
+fn outer(matrix: Option<Spanned>, name: &Key, rounds: u64, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let variants = match matrix {
         None => vec![Vec::new()],
-        Some(mut matrix) => {
-            scope.apply(&mut matrix, None, shared);
-            matrix::combinations(&matrix, &mut shared.problems)
-        }
+        Some(matrix) => matrix::combinations(&matrix, problems),
     };
     let mut outer = Vec::new();
     for variant in &variants {
         for round in 0..rounds {
-            outer.push([variant.as_slice(), &[coordinate(name, round)]].concat());
+            let value = Spanned::new(Value::Int(i64::try_from(round).unwrap_or(i64::MAX)), name.span);
+            let (key, repeats) = (ROUND.to_owned(), Some(name.text.clone()));
+            let coordinate = Coordinate { key, name: round.to_string(), value, is_named: false, repeats };
+            outer.push([variant.as_slice(), &[coordinate]].concat());
         }
     }
     outer
 }
 
-fn coordinate(name: &Key, round: u64) -> Coordinate {
-    let value = Spanned::new(Value::Int(i64::try_from(round).unwrap_or(i64::MAX)), name.span);
-    let (key, repeats) = (ROUND.to_owned(), Some(name.text.clone()));
-    Coordinate { key, name: round.to_string(), value, is_named: false, repeats }
-}
-
-/// What a loop carries, and what it is made of.
-struct Carried<'l> {
-    what: &'l str,
-    carry: &'l [Entry],
-    next: &'l [Entry],
-    /// The ids of its nodes, without rounds.
-    own: &'l BTreeSet<String>,
-    /// Whether all files with its nodes were read.
-    is_whole: bool,
-}
-
-/// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on.
-fn check(carried: &Carried<'_>, problems: &mut Problems) {
-    let Carried { what, carry, next, own, is_whole } = carried;
+/// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on. `own`:
+/// the ids of the loop's nodes, without rounds; `is_whole`: all files with its nodes were read.
+fn check(what: &str, carry: &[Entry], next: &[Entry], own: &BTreeSet<String>, is_whole: bool, problems: &mut Problems) {
     let started: BTreeSet<&str> = carry.iter().map(|entry| entry.name.text.as_str()).collect();
     let handed: BTreeSet<&str> = next.iter().map(|entry| entry.name.text.as_str()).collect();
     let lacking: Vec<&Entry> = carry.iter().filter(|entry| !handed.contains(entry.name.text.as_str())).collect();
@@ -209,7 +219,7 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
         let wanted = wanted.join(", ");
         problems.push(fault.help(format!("name what the next round starts from: `next: {{{wanted}}}`")));
     }
-    for Entry { name, output, span } in *carry {
+    for Entry { name, output, span } in carry {
         if own.contains(&name.text) {
             let fault = bad(name.span, format!("`{}` is a node of {what} and something that it carries", name.text));
             problems.push(fault.help("rename one of them"));
@@ -219,14 +229,14 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
             problems.push(fault.help("name a node outside the loop; `next` names what the later rounds start from"));
         }
     }
-    for Entry { name, output, span } in *next {
+    for Entry { name, output, span } in next {
         if !started.contains(name.text.as_str()) {
             let fault = bad(name.span, format!("`next` has `{0}`, but {what} does not carry `{0}`", name.text));
             let known: Vec<&str> = started.iter().copied().collect();
             problems.push(fault.help_some(suggest::advice(&name.text, &known)));
         }
         // A node that seems to be missing may be in a file that could not be read.
-        if *is_whole && !own.contains(base(output)) {
+        if is_whole && !own.contains(base(output)) {
             let known: Vec<&str> = own.iter().map(String::as_str).collect();
             let fault = bad(*span, format!("`{output}` is no node of {what}"));
             problems.push(fault.help(suggest::suggest(base(output), &known, "nodes of the loop")));
@@ -236,12 +246,11 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
 
 /// Replaces the names of what is carried by the outputs that the node's round starts from.
 fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut Problems) {
-    let Some(round) = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some()) else { return };
+    let Some((_, round)) = node.round() else { return };
     // None in the first round, which starts from `carry`.
-    let before = round.name.parse::<u64>().unwrap_or_default().checked_sub(1);
+    let before = round.checked_sub(1);
     let entries = if before.is_some() { next } else { carry };
-    let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
-    for binding in node.from.iter_mut().chain(of_services) {
+    for binding in node.bindings_mut() {
         binding.references.retain_mut(|reference| {
             // A decision reads the one of the round before.
             if reference.round.is_some() {

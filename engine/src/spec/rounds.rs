@@ -1,6 +1,6 @@
 //! Loops after unrolling: what their last rounds hand on, and references to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::coordinate::{base, in_order, names};
 use super::field::Problems;
@@ -33,7 +33,7 @@ pub(super) fn output(
 ) -> Result<(Reference, String), Diagnostic> {
     let name = &repeats.name;
     // A node of the loop would wait for its own end.
-    if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
+    if node.round().is_some_and(|(of, _)| of == name) {
         let fault = bad(
             reference.span,
             format!("`{}` is what the loop `{name}` ends with, and `{}` is part of it", reference.node, base(&node.id)),
@@ -88,20 +88,18 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
 /// Lists the rounds of the loops about which rows decide, one entry for each combination of a loop's matrix.
 pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
     let mut found: Vec<LoopSpec> = Vec::new();
-    let deciding = loops.iter().filter(|repeats| repeats.decides);
-    let deciding: BTreeMap<&str, &Loop> = deciding.map(|repeats| (repeats.name.as_str(), repeats)).collect();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for node in nodes {
-        let Some(at) = node.matrix.iter().position(|coordinate| coordinate.repeats.is_some()) else { continue };
-        let round = &node.matrix[at];
-        let Some(repeats) = round.repeats.as_deref().and_then(|name| deciding.get(name)) else { continue };
-        let id: String = NodeId::new(&repeats.name, &names(&node.matrix[..at])).into();
+        let Some((name, number)) = node.round() else { continue };
+        let Some(repeats) = loops.iter().find(|repeats| repeats.decides && repeats.name == name) else { continue };
+        let before = node.matrix.split(|coordinate| coordinate.repeats.is_some()).next().unwrap_or_default();
+        let id: String = NodeId::new(name, &names(before)).into();
         let place = *places.entry(id.clone()).or_insert_with(|| {
             found.push(LoopSpec { id, span: repeats.span, stops: repeats.stops, rounds: Vec::new() });
             found.len() - 1
         });
         let rounds = &mut found[place].rounds;
-        let number = round.name.parse::<usize>().unwrap_or_default();
+        let number = number as usize;
         // Nodes come in any order of rounds.
         rounds.resize_with(rounds.len().max(number + 1), RoundSpec::default);
         if decides(node) {
@@ -115,15 +113,14 @@ pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
 
 /// Whether the node decides after a round of its loop.
 pub(super) fn decides(node: &NodeSpec) -> bool {
-    node.matrix.iter().find_map(|coordinate| coordinate.repeats.as_deref()) == Some(base(&node.id))
+    node.round().is_some_and(|(name, _)| name == base(&node.id))
 }
 
 /// Reports loops that have the name of a node or of another loop.
 pub(super) fn check_names(loops: &[Loop], nodes: &[NodeSpec], problems: &mut Problems) {
-    let deciding = loops.iter().filter(|repeats| repeats.decides);
-    let deciding: BTreeSet<&str> = deciding.map(|repeats| repeats.name.as_str()).collect();
+    let deciding: Vec<&str> = loops.iter().filter_map(|one| one.decides.then_some(one.name.as_str())).collect();
     // Nodes that decide have the name of their loop.
-    let others = nodes.iter().filter(|node| !decides(node) || !deciding.contains(base(&node.id)));
+    let others = nodes.iter().filter(|node| !decides(node) || !deciding.contains(&base(&node.id)));
     let ids: BTreeMap<&str, Span> = others.map(|node| (base(&node.id), node.id_span)).collect();
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for repeats in loops {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use searchmill_schemas::named;
 
 use super::cadence::{self, Cadence};
-use super::field::{self, Fields, Problems, take};
+use super::field::{self, Fields, Problems, refuse, take};
 use super::notify::{self, Notify};
 use super::scope::{Shared, part_span};
 use super::value::{Spanned, Value};
@@ -75,23 +75,22 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
         let fault = Diagnostic::error("missing-key", "`schedule` has no `cron`").at(span, "");
         shared.report(fault.help("write `cron: \"0 3 * * *\"`"));
     }
-    let notify = take(&mut fields, "notify").map(|value| notify::read(&value, &mut shared.problems));
     let problems = &mut shared.problems;
-    let overlap = word(take(&mut fields, "overlap"), "`overlap`", &Overlap::ALL, Overlap::name, problems);
-    let catchup = word(take(&mut fields, "catchup"), "`catchup`", &Catchup::ALL, Catchup::name, problems);
-    let jitter = length(&mut fields, "jitter", 24, problems);
+    let notify = take(&mut fields, "notify").map(|value| notify::read(&value, problems)).unwrap_or_default();
+    let (overlap, mut catchup) = (take(&mut fields, "overlap"), take(&mut fields, "catchup"));
+    // `none` may be written as YAML's null.
+    if let Some(value) = catchup.as_mut().filter(|value| value.value == Value::Null) {
+        value.value = Value::String("none".to_owned());
+    }
+    let overlap = field::named(overlap.as_ref(), "`overlap`", &Overlap::ALL, Overlap::name, problems);
+    let catchup = field::named(catchup.as_ref(), "`catchup`", &Catchup::ALL, Catchup::name, problems);
+    let jitter = length(&mut fields, "jitter", 24, problems).unwrap_or_default();
     let max_runtime = length(&mut fields, "max_runtime", 24 * 365, problems);
-    let grace = length(&mut fields, "grace", 24, problems);
-    Some(Schedule {
-        // All fields are read before this: their errors are reported together.
-        cadence: cadence.filter(|_| shared.problems.len() == known)?,
-        overlap: overlap.unwrap_or_default(),
-        catchup: catchup.unwrap_or_default(),
-        jitter: jitter.unwrap_or_default(),
-        max_runtime,
-        grace: grace.unwrap_or(GRACE),
-        notify: notify.unwrap_or_default(),
-    })
+    let grace = length(&mut fields, "grace", 24, problems).unwrap_or(GRACE);
+    // All fields are read before this: their errors are reported together.
+    let cadence = cadence.filter(|_| problems.len() == known)?;
+    let (overlap, catchup) = (overlap.unwrap_or_default(), catchup.unwrap_or_default());
+    Some(Schedule { cadence, overlap, catchup, jitter, max_runtime, grace, notify })
 }
 
 fn cadence(fields: &mut Fields, shared: &mut Shared<'_>) -> Option<Cadence> {
@@ -102,8 +101,7 @@ fn cadence(fields: &mut Fields, shared: &mut Shared<'_>) -> Option<Cadence> {
     let value = take(fields, "cron")?;
     let line = field::text(&value, "`cron`", &mut shared.problems)?;
     // The line is checked even if the time zone is invalid.
-    let read = Cadence::new(&line, zone.unwrap_or(chrono_tz::Tz::UTC));
-    match read {
+    match Cadence::new(&line, zone.unwrap_or(chrono_tz::Tz::UTC)) {
         Ok(cadence) => zone.map(|_| cadence),
         Err(bad) => {
             let span = match (&bad.part, value.via) {
@@ -111,11 +109,9 @@ fn cadence(fields: &mut Fields, shared: &mut Shared<'_>) -> Option<Cadence> {
                 _ => value.span,
             };
             let fault = Diagnostic::error("bad-cron", format!("`{line}` is not a cron line: {}", bad.message));
-            let fault = fault.at(span, "").used_at(value.via);
-            shared.report(fault.help(
+            shared.refuse(fault.at(span, "").used_at(value.via).help(
                 "five fields, `minute hour day month weekday`, or six with seconds first: `0 3 * * *` is every night at three",
-            ));
-            None
+            ))
         }
     }
 }
@@ -126,31 +122,12 @@ fn zone(value: &Spanned, shared: &mut Shared<'_>) -> Option<chrono_tz::Tz> {
         Ok(zone) => Some(zone),
         Err(meant) => {
             let fault = field::fault("bad-timezone", value, format!("unknown time zone `{name}`"));
-            shared.report(fault.help(match meant {
+            shared.refuse(fault.help(match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => "a time zone is written by its IANA name: `Europe/Berlin`, `Asia/Shanghai`, `UTC`".to_owned(),
-            }));
-            None
+            }))
         }
     }
-}
-
-fn word<T: Copy>(
-    value: Option<Spanned>,
-    what: &str,
-    all: &[T],
-    name: fn(T) -> &'static str,
-    problems: &mut Problems,
-) -> Option<T> {
-    let value = value?;
-    let names: Vec<&str> = all.iter().map(|policy| name(*policy)).collect();
-    // `none` may be written as YAML's null.
-    let value = match value.value {
-        Value::Null if names.contains(&"none") => Spanned::new(Value::String("none".to_owned()), value.span),
-        _ => value,
-    };
-    let found = field::choice(&value, what, &names, problems)?;
-    all.iter().copied().find(|policy| name(*policy) == found)
 }
 
 /// Reads a duration of at most `most` hours.
@@ -158,13 +135,11 @@ fn length(fields: &mut Fields, name: &str, most: u64, problems: &mut Problems) -
     let value = take(fields, name)?;
     let length = field::duration(&value, &format!("`{name}`"), problems)?;
     if length > Duration::from_hours(most) {
-        problems.push(field::fault("bad-value", &value, format!("`{name}` must be at most {most} hours")));
-        return None;
+        return refuse(problems, field::fault("bad-value", &value, format!("`{name}` must be at most {most} hours")));
     }
     if length.is_zero() && name == "max_runtime" {
         let fault = field::fault("bad-value", &value, "`max_runtime` of 0 stops every run");
-        problems.push(fault.help("leave it out for no limit"));
-        return None;
+        return refuse(problems, fault.help("leave it out for no limit"));
     }
     Some(length)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
 use super::coordinate::Coordinate;
+use super::field::{self, Fields};
 use super::template::{self, Part, Target};
 use super::value::{Spanned, Value};
 use super::{scalar, suggest};
@@ -24,22 +25,9 @@ pub(super) struct Shared<'s> {
     pub(super) included_bytes: usize,
     /// Number of included files that could not be read. What follows from their absence is not reported.
     pub(super) unread: usize,
-    pub(super) environment: &'s dyn Fn(&str) -> Option<String>,
 }
 
-impl<'s> Shared<'s> {
-    pub(super) fn new(sources: &'s mut SourceMap, environment: &'s dyn Fn(&str) -> Option<String>) -> Self {
-        Self {
-            sources,
-            problems: Vec::new(),
-            budget: Budget::default(),
-            included: 0,
-            included_bytes: 0,
-            unread: 0,
-            environment,
-        }
-    }
-
+impl Shared<'_> {
     /// Stores a diagnostic, up to the limit.
     pub(super) fn report(&mut self, problem: Diagnostic) {
         // A matrix of 10,000 nodes repeats an error 10,000 times; duplicates are removed only at the end.
@@ -47,14 +35,18 @@ impl<'s> Shared<'s> {
             self.problems.push(problem);
         }
     }
+
+    /// Reports why there is no value.
+    pub(super) fn refuse<T>(&mut self, problem: Diagnostic) -> Option<T> {
+        self.report(problem);
+        None
+    }
 }
 
-/// Coordinates of a node in its matrix.
-pub(super) type Coordinates = [Coordinate];
-
 /// The names that `${…}` in one file may refer to.
-pub(super) struct Scope<'a> {
+pub(super) struct Scope<'a, 's> {
     params: &'a Spanned,
+    pub(super) shared: &'a mut Shared<'s>,
     /// Top-level params by name.
     index: BTreeMap<&'a str, &'a Spanned>,
     resolved: BTreeMap<String, Option<Spanned>>,
@@ -62,43 +54,50 @@ pub(super) struct Scope<'a> {
     frames: usize,
 }
 
-impl<'a> Scope<'a> {
+impl<'a, 's> Scope<'a, 's> {
     /// Creates a scope over params as written.
-    pub(super) fn new(params: &'a Spanned) -> Self {
+    pub(super) fn new(params: &'a Spanned, shared: &'a mut Shared<'s>) -> Self {
         let index = params.entries().iter().map(|(key, value)| (key.text.as_str(), value)).collect();
-        Self { params, index, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
+        Self { params, shared, index, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
     }
 
     /// Returns all params, resolved.
-    pub(super) fn resolve_all(&mut self, shared: &mut Shared<'_>) -> Spanned {
+    pub(super) fn resolve_all(&mut self) -> Spanned {
         let params = self.params;
         let entries = params.entries().iter().map(|(key, value)| {
-            let resolved = self.lookup(std::slice::from_ref(&key.text), value.span, shared);
+            let resolved = self.lookup(std::slice::from_ref(&key.text), value.span);
             (key.clone(), resolved.unwrap_or_else(|| broken(value.span)))
         });
         Spanned::new(Value::Map(entries.collect()), params.span)
     }
 
-    /// Replaces every `${…}` below a value.
-    pub(super) fn apply(&mut self, value: &mut Spanned, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) {
-        self.apply_at(value, 1, matrix, shared);
+    /// Removes a field by name, and returns its value without `${…}`.
+    pub(super) fn take(&mut self, fields: &mut Fields, name: &str) -> Option<Spanned> {
+        let mut value = field::take(fields, name)?;
+        self.apply(&mut value, &[]);
+        Some(value)
     }
 
-    fn apply_at(&mut self, value: &mut Spanned, depth: usize, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) {
+    /// Replaces every `${…}` below a value; `matrix`: the coordinates of its node.
+    pub(super) fn apply(&mut self, value: &mut Spanned, matrix: &[Coordinate]) {
+        self.apply_at(value, 1, matrix);
+    }
+
+    fn apply_at(&mut self, value: &mut Spanned, depth: usize, matrix: &[Coordinate]) {
         self.frames += 1;
         match &mut value.value {
             Value::String(text) if template::has_reference(text) => {
                 let text = std::mem::take(text);
-                *value = self.replace(&text, value.span, depth, matrix, shared);
+                *value = self.replace(&text, value.span, depth, matrix);
             }
             Value::List(items) => {
                 for item in items {
-                    self.apply_at(item, depth + 1, matrix, shared);
+                    self.apply_at(item, depth + 1, matrix);
                 }
             }
             Value::Map(entries) => {
                 for (_, value) in entries {
-                    self.apply_at(value, depth + 1, matrix, shared);
+                    self.apply_at(value, depth + 1, matrix);
                 }
             }
             _ => {}
@@ -106,20 +105,13 @@ impl<'a> Scope<'a> {
         self.frames -= 1;
     }
 
-    fn replace(
-        &mut self,
-        text: &str,
-        span: Span,
-        depth: usize,
-        matrix: Option<&Coordinates>,
-        shared: &mut Shared<'_>,
-    ) -> Spanned {
+    fn replace(&mut self, text: &str, span: Span, depth: usize, matrix: &[Coordinate]) -> Spanned {
         let parts = match template::parse(text) {
             Ok(parts) => parts,
             Err(fault) => {
-                let at = part_span(shared.sources, span, text, &fault.range);
+                let at = part_span(self.shared.sources, span, text, &fault.range);
                 let fault = Diagnostic::error("bad-substitution", fault.message).at(at, "");
-                shared.report(fault.help(
+                self.shared.report(fault.help(
                     "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}`, `${repeat.round}` and \
                      `${service.…}`; write `$${` for a literal `${`",
                 ));
@@ -128,28 +120,22 @@ impl<'a> Scope<'a> {
         };
         // A string that is one reference takes the type of what it refers to.
         let new = match template::whole(&parts) {
-            Some(target) => self.value_of(target, span, matrix, shared),
-            None => self.interpolate(text, &parts, span, matrix, shared),
+            Some(target) => self.value_of(target, span, matrix),
+            None => self.interpolate(text, &parts, span, matrix),
         };
         match new {
-            Some(new) if admit(&new, span, depth, shared) => new,
+            Some(new) if admit(&new, span, depth, self.shared) => new,
             _ => broken(span),
         }
     }
 
     /// Returns the value of a reference; `None` after a reported error.
-    fn value_of(
-        &mut self,
-        target: &Target,
-        span: Span,
-        matrix: Option<&Coordinates>,
-        shared: &mut Shared<'_>,
-    ) -> Option<Spanned> {
+    fn value_of(&mut self, target: &Target, span: Span, matrix: &[Coordinate]) -> Option<Spanned> {
         let value = match target {
-            Target::Param(path) => self.lookup(path, span, shared)?,
-            Target::Matrix(path) => coordinate(path, span, matrix, shared)?,
-            Target::Round => round(span, matrix, shared)?,
-            Target::Env { name, default } => return variable(name, default.as_deref(), span, shared),
+            Target::Param(path) => self.lookup(path, span)?,
+            Target::Matrix(path) => coordinate(path, span, matrix, self.shared)?,
+            Target::Round => round(span, matrix, self.shared)?,
+            Target::Env { name, default } => return variable(name, default.as_deref(), span, self.shared),
             // Secrets and addresses are known when the node runs.
             Target::Secret(name) => return Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
             Target::Service(name) => return Some(Spanned::new(Value::String(format!("${{service.{name}}}")), span)),
@@ -157,22 +143,15 @@ impl<'a> Scope<'a> {
         Some(Spanned { via: Some(span), ..value })
     }
 
-    fn interpolate(
-        &mut self,
-        text: &str,
-        parts: &[Part],
-        span: Span,
-        matrix: Option<&Coordinates>,
-        shared: &mut Shared<'_>,
-    ) -> Option<Spanned> {
+    fn interpolate(&mut self, text: &str, parts: &[Part], span: Span, matrix: &[Coordinate]) -> Option<Spanned> {
         let (mut whole, mut is_broken) = (String::new(), false);
         for part in parts {
             let piece = match part {
                 Part::Text(text) => Some(text.clone()),
                 Part::Reference { target, range } => {
-                    let at = part_span(shared.sources, span, text, range);
-                    let value = self.value_of(target, at, matrix, shared);
-                    value.and_then(|value| piece(&named(value, target, matrix), at, shared))
+                    let at = part_span(self.shared.sources, span, text, range);
+                    let value = self.value_of(target, at, matrix);
+                    value.and_then(|value| piece(&named(value, target, matrix), at, self.shared))
                 }
             };
             // After an error, the other parts are read for their errors only.
@@ -183,68 +162,58 @@ impl<'a> Scope<'a> {
             whole += &piece.unwrap_or_default();
             if whole.len() > MAX_STRING {
                 let message = format!("`${{…}}` makes this string longer than {MAX_STRING} bytes");
-                shared.report(Diagnostic::error("too-many-values", message).at(span, ""));
-                return None;
+                return self.shared.refuse(Diagnostic::error("too-many-values", message).at(span, ""));
             }
         }
         (!is_broken).then(|| Spanned::new(Value::String(whole), span))
     }
 
-    fn lookup(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
+    fn lookup(&mut self, path: &[String], span: Span) -> Option<Spanned> {
         let name = path.join(".");
         if let Some(known) = self.resolved.get(&name) {
             return known.clone();
         }
         // Before the limit of frames: a circle is named as one.
         if let Some(start) = self.active.iter().position(|active| *active == name) {
-            shared.report(cycle(&self.active[start..], &name, span));
-            return None;
+            let active = self.active[start..].iter().chain([&name]);
+            let ring = active.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" → ");
+            let fault = Diagnostic::error("param-cycle", format!("the param `{name}` refers to itself"));
+            return self.shared.refuse(fault.at(span, "closes the cycle").note(format!("the cycle: {ring}")));
         }
         if self.frames > MAX_FRAMES {
             let fault = Diagnostic::error("too-deep", "references between params are nested too deeply");
-            shared.report(fault.at(span, ""));
-            return None;
+            return self.shared.refuse(fault.at(span, ""));
         }
         // While it is resolved, a reference to it closes a circle.
         self.active.push(name.clone());
-        let value = self.walk(path, span, shared);
+        let value = self.walk(path, span);
         self.active.pop();
         // After an error, too: it is reported once, however often the param is used.
         self.resolved.insert(name, value.clone());
         value
     }
 
-    fn walk(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
+    fn walk(&mut self, path: &[String], span: Span) -> Option<Spanned> {
         let mut here = self.params;
         for (depth, step) in path.iter().enumerate() {
             if matches!(&here.value, Value::String(text) if template::has_reference(text)) {
-                let around = self.lookup(&path[..depth], span, shared)?;
-                return descend(&around, path, depth, span, shared).cloned();
+                let around = self.lookup(&path[..depth], span)?;
+                let mut here = &around;
+                for (depth, step) in path.iter().enumerate().skip(depth) {
+                    if here.value == Value::Broken {
+                        return None;
+                    }
+                    here = here.child(step).or_else(|| unknown(here, path, depth, span, self.shared))?;
+                }
+                return Some(here.clone());
             }
             let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { here.child(step) };
-            here = next.or_else(|| unknown(here, path, depth, span, shared))?;
+            here = next.or_else(|| unknown(here, path, depth, span, self.shared))?;
         }
         let mut value = here.clone();
-        self.apply_at(&mut value, 1, None, shared);
+        self.apply_at(&mut value, 1, &[]);
         Some(value)
     }
-}
-
-fn descend<'v>(
-    value: &'v Spanned,
-    path: &[String],
-    from: usize,
-    span: Span,
-    shared: &mut Shared<'_>,
-) -> Option<&'v Spanned> {
-    let mut here = value;
-    for (depth, step) in path.iter().enumerate().skip(from) {
-        if here.value == Value::Broken {
-            return None;
-        }
-        here = here.child(step).or_else(|| unknown(here, path, depth, span, shared))?;
-    }
-    Some(here)
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
@@ -253,8 +222,7 @@ fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared:
         return None;
     }
     let fault = Diagnostic::error("unknown-param", format!("unknown param `{}`", path.join("."))).at(span, "");
-    shared.report(fault.help_some(param_advice(here, path, depth)));
-    None
+    shared.refuse(fault.help_some(param_advice(here, path, depth)))
 }
 
 /// Returns what a missing step of a path might have meant.
@@ -279,17 +247,25 @@ fn broken(span: Span) -> Spanned {
     Spanned::new(Value::Broken, span)
 }
 
-fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {
-    let ring: Vec<_> = active.iter().map(String::as_str).chain([name]).map(|name| format!("`{name}`")).collect();
-    Diagnostic::error("param-cycle", format!("the param `{name}` refers to itself"))
-        .at(span, "closes the cycle")
-        .note(format!("the cycle: {}", ring.join(" → ")))
-}
-
-fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let (key, matrix) = (path.first()?, matrix.unwrap_or_default());
+/// Returns the value of a coordinate, or the field of it that the path names behind the key.
+fn coordinate(path: &[String], span: Span, matrix: &[Coordinate], shared: &mut Shared<'_>) -> Option<Spanned> {
+    let key = path.first()?;
     if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.key == *key) {
-        return field_of(coordinate, path, span, shared).cloned();
+        let mut here = &coordinate.value;
+        for (depth, step) in path.iter().enumerate().skip(1) {
+            if here.value == Value::Broken {
+                return None;
+            }
+            let Some(next) = here.child(step) else {
+                let (around, variant) = (path[..depth].join("."), &coordinate.name);
+                let message = format!("`matrix.{around}` has no field `{step}` in the variant `{variant}`");
+                let fault = Diagnostic::error("unknown-matrix-key", message).at(span, "");
+                let fault = fault.at_some(elsewhere(here, span), "its value");
+                return shared.refuse(fault.help_some(param_advice(here, path, depth)));
+            };
+            here = next;
+        }
+        return Some(here.clone());
     }
     // The matrix could not be read, and its keys are unknown.
     if matrix.iter().any(|coordinate| coordinate.is_broken() && coordinate.key.is_empty()) {
@@ -299,52 +275,21 @@ fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared:
     let keys: Vec<_> = matrix.iter().filter(|one| one.repeats.is_none()).map(|one| one.key.as_str()).collect();
     let fault = Diagnostic::error("unknown-matrix-key", format!("no matrix key `{key}` here")).at(span, "");
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
-    shared.report(fault.help(help));
-    None
+    shared.refuse(fault.help(help))
 }
 
-fn round(span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let found = matrix.unwrap_or_default().iter().find(|coordinate| coordinate.repeats.is_some());
-    if found.is_none() {
-        let fault = Diagnostic::error("unknown-round", "there are no rounds here").at(span, "");
-        shared.report(fault.help("`${repeat.round}` is known in the nodes of a loop, below `repeat:`"));
+fn round(span: Span, matrix: &[Coordinate], shared: &mut Shared<'_>) -> Option<Spanned> {
+    if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.repeats.is_some()) {
+        return Some(coordinate.value.clone());
     }
-    found.map(|coordinate| coordinate.value.clone())
-}
-
-/// Returns the field of a coordinate that the path names; the path begins with the key.
-fn field_of<'v>(
-    coordinate: &'v Coordinate,
-    path: &[String],
-    span: Span,
-    shared: &mut Shared<'_>,
-) -> Option<&'v Spanned> {
-    let mut here = &coordinate.value;
-    for (depth, step) in path.iter().enumerate().skip(1) {
-        if here.value == Value::Broken {
-            return None;
-        }
-        let Some(next) = here.child(step) else {
-            let message = format!(
-                "`matrix.{}` has no field `{step}` in the variant `{}`",
-                path[..depth].join("."),
-                coordinate.name
-            );
-            let fault = Diagnostic::error("unknown-matrix-key", message)
-                .at(span, "")
-                .at_some(elsewhere(here, span), "its value");
-            shared.report(fault.help_some(param_advice(here, path, depth)));
-            return None;
-        };
-        here = next;
-    }
-    Some(here)
+    let fault = Diagnostic::error("unknown-round", "there are no rounds here").at(span, "");
+    shared.refuse(fault.help("`${repeat.round}` is known in the nodes of a loop, below `repeat:`"))
 }
 
 /// Replaces a map or list of a matrix, which cannot be part of a string, by its name in the node's id.
-fn named(value: Spanned, target: &Target, matrix: Option<&Coordinates>) -> Spanned {
+fn named(value: Spanned, target: &Target, matrix: &[Coordinate]) -> Spanned {
     let Target::Matrix(path) = target else { return value };
-    let coordinate = matrix.unwrap_or_default().iter().find(|coordinate| path[..] == [coordinate.key.clone()]);
+    let coordinate = matrix.iter().find(|coordinate| path[..] == [coordinate.key.clone()]);
     match (&value.value, coordinate) {
         (Value::Map(_) | Value::List(_), Some(coordinate)) => {
             Spanned { value: Value::String(coordinate.name.clone()), ..value }
@@ -354,10 +299,9 @@ fn named(value: Spanned, target: &Target, matrix: Option<&Coordinates>) -> Spann
 }
 
 fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let Some(text) = (shared.environment)(name).or_else(|| default.map(str::to_owned)) else {
+    let Some(text) = std::env::var(name).ok().or_else(|| default.map(str::to_owned)) else {
         let fault = Diagnostic::error("unset-variable", format!("the environment variable `{name}` is not set"));
-        shared.report(fault.at(span, "").help(format!("set it or add a default: `${{env:{name}:-default}}`")));
-        return None;
+        return shared.refuse(fault.at(span, "").help(format!("set it or add a default: `${{env:{name}:-default}}`")));
     };
     let mut value = Spanned::new(scalar::resolve(&text), span);
     // `007` stays `007` where a param takes a text.
@@ -377,8 +321,7 @@ fn piece(value: &Spanned, at: Span, shared: &mut Shared<'_>) -> Option<String> {
         (_, None) => Diagnostic::error("wrong-type", format!("{} cannot be part of a string", value.kind())),
         (_, Some(_)) => return text,
     };
-    shared.report(fault.at(at, "").at_some(elsewhere(value, at), "defined here"));
-    None
+    shared.refuse(fault.at(at, "").at_some(elsewhere(value, at), "defined here"))
 }
 
 fn elsewhere(value: &Spanned, at: Span) -> Option<Span> {

@@ -1,6 +1,6 @@
 //! `seed:`: a whole number, or a list of whole numbers that together make one seed (`["${repeat.round}", "${matrix.seed}"]`).
 
-use super::field::{self, Problems};
+use super::field::{self, Problems, refuse};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
 use crate::operator::spread;
@@ -12,22 +12,18 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
     match &value.value {
         Value::List(items) if items.is_empty() => {
             let fault = Diagnostic::error("bad-value", "`seed` is an empty list").at(value.span, "");
-            problems.push(fault.help("write a whole number, or a list of whole numbers"));
-            None
+            refuse(problems, fault.help("write a whole number, or a list of whole numbers"))
         }
         Value::List(items) => {
             // All are read, so that all errors are reported.
-            let numbers = items.iter().filter_map(|item| field::whole(item, "`seed`", 0, problems));
-            let numbers: Vec<u64> = numbers.collect();
+            let numbers: Vec<u64> = items.iter().filter_map(|item| field::whole(item, "`seed`", 0, problems)).collect();
             (numbers.len() == items.len()).then(|| together(&numbers))
         }
         Value::String(_) => {
             let fault = field::wrong_type(value, "`seed`", "a whole number");
-            problems.push(fault.help(
-                "several `${…}` in one string are a text: write a list of numbers, which together make one seed: \
-                 `seed: [\"${repeat.round}\", \"${matrix.seed}\"]`",
-            ));
-            None
+            let help = "several `${…}` in one string are a text: write a list of numbers, which together make one seed: \
+                 `seed: [\"${repeat.round}\", \"${matrix.seed}\"]`";
+            refuse(problems, fault.help(help))
         }
         _ => field::whole(value, "`seed`", 0, problems),
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::field::{self, Fields, Problems, take, take_as};
+use super::field::{self, Fields, Problems, refuse, take, take_as};
 use super::model::{Binding, Serves, ServiceSpec};
 use super::value::{Key, Spanned, Value};
 use super::{reference, suggest};
@@ -47,8 +47,7 @@ fn one(name: &Key, body: Spanned, problems: &mut Problems) -> Option<ServiceSpec
     // The name is part of port names: with a dot, its rest would look like an input of the service.
     if !field::is_id(&name.text) {
         let message = format!("`{}` is not a valid name of a service", name.text);
-        problems.push(bad(name.span, message, "a name is made of letters, digits, `_` and `-`"));
-        return None;
+        return refuse(problems, bad(name.span, message, "a name is made of letters, digits, `_` and `-`"));
     }
     let span = body.span;
     let mut fields = field::fields(body, &what, KEYS, problems);
@@ -90,8 +89,8 @@ fn one(name: &Key, body: Spanned, problems: &mut Problems) -> Option<ServiceSpec
         }
         _ => {
             let help = "write `{model: NODE}`, `{search: [NODE, …]}` or `{program: [WORD, …], ready: /health}`";
-            problems.push(bad(span, format!("{what} must have one of `model`, `search` and `program`"), help));
-            return None;
+            let message = format!("{what} must have one of `model`, `search` and `program`");
+            return refuse(problems, bad(span, message, help));
         }
     };
     let usual = if serves == Serves::Model { "/v1/models" } else { "/health" };

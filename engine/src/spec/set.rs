@@ -1,30 +1,46 @@
-//! `--set` and `--params`: overrides of params.
+//! `params:`: the declared values of a file, and what replaces them: `--set`, `--params`, and the params of an include.
 
 use super::model::Overrides;
 use super::scope::{Shared, param_advice};
 use super::settings::read_map;
 use super::value::{Key, OVER, Spanned, Value};
-use super::{scalar, suggest, syntax};
+use super::{field, scalar, suggest, syntax};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// The name of the sources of `--set`.
 pub(crate) const SET: &str = "--set";
 
-/// Applies overrides to the declared params: files in order, then `--set`.
-pub(super) fn apply(params: &mut Spanned, overrides: &Overrides, shared: &mut Shared<'_>) {
-    for path in &overrides.params_files {
-        if let Some(over) = read_map(path, "a file of params", shared.sources, &mut shared.problems) {
-            lay(params, over, &mut Vec::new(), shared);
+/// Params that override those declared in the file.
+pub(super) enum Over<'o> {
+    CommandLine(&'o Overrides),
+    Include(Spanned),
+}
+
+/// Returns the params of a file, with those that override them.
+pub(super) fn params(value: Option<Spanned>, file: FileId, over: Over<'_>, shared: &mut Shared<'_>) -> Spanned {
+    let span = value.as_ref().map_or(Span::new(file, 0, 0), |value| value.span);
+    let entries = value.and_then(|value| field::map(value, "`params`", &mut shared.problems)).unwrap_or_default();
+    let mut params = Spanned::new(Value::Map(entries), span);
+    match over {
+        // Files in order, then `--set`.
+        Over::CommandLine(overrides) => {
+            for path in &overrides.params_files {
+                if let Some(over) = read_map(path, "a file of params", shared.sources, &mut shared.problems) {
+                    lay(&mut params, over, &mut Vec::new(), shared);
+                }
+            }
+            for text in &overrides.set {
+                set(&mut params, text, shared);
+            }
         }
+        Over::Include(over) => lay(&mut params, over, &mut Vec::new(), shared),
     }
-    for text in &overrides.set {
-        set(params, text, shared);
-    }
+    params
 }
 
 /// Applies one map to another: maps merge, anything else replaces. An undeclared param is an error. Of two different
 /// choices (see [`Spanned::choice`]), the new one replaces the old one.
-pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, shared: &mut Shared<'_>) {
+fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, shared: &mut Shared<'_>) {
     let Value::Map(new) = over.value else { return };
     for (key, value) in new {
         path.push(key.text.clone());
@@ -93,8 +109,7 @@ fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
     // At the first `=`: the value may contain more of them.
     let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
         let fault = Diagnostic::error("bad-set", format!("`--set {text}` is not `--set NAME=VALUE`"));
-        shared.report(fault.at(Span::new(file, 0, text.len()), "").help("write `--set teacher.model=NAME`"));
-        return;
+        return shared.report(fault.at(Span::new(file, 0, text.len()), "").help("write `--set teacher.model=NAME`"));
     };
     let start = name.len() + 1;
     let Some(value) = parse_value(file, value, start, shared) else { return };
@@ -109,8 +124,7 @@ fn place(params: &mut Spanned, path: &[String], value: Spanned, lies_over: bool,
     for depth in 0..path.len() {
         if slot(here, &path[depth], depth > 0).is_none() {
             let fault = undeclared(here, &path[..=depth], span, shared);
-            shared.report(fault.help_some(choice_advice(here, path, depth)));
-            return;
+            return shared.report(fault.help_some(choice_advice(here, path, depth)));
         }
         let Some(next) = slot(here, &path[depth], depth > 0) else { return };
         here = next;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value as Json;
 
 use super::arguments::arguments;
-use super::field::{Problems, wrong_type};
+use super::field::{Problems, refuse, wrong_type};
 use super::value::{Spanned, Value};
 use super::{source, syntax};
 use crate::diagnostic::{Diagnostic, SourceMap};
@@ -13,13 +13,8 @@ use crate::diagnostic::{Diagnostic, SourceMap};
 /// Reads a file with one map; `what` names it in messages.
 pub(super) fn read_map(path: &Path, what: &str, sources: &mut SourceMap, problems: &mut Problems) -> Option<Spanned> {
     let file = source::read(path, None, sources).map_err(|fault| problems.push(fault)).ok()?;
-    let text = sources.get(file).map(|(_, text)| text.to_owned()).unwrap_or_default();
-    let value = syntax::parse(file, &text, problems)?;
-    if matches!(value.value, Value::Map(_)) {
-        return Some(value);
-    }
-    problems.push(wrong_type(&value, what, "a map"));
-    None
+    let value = syntax::parse(file, sources, problems)?;
+    if matches!(value.value, Value::Map(_)) { Some(value) } else { refuse(problems, wrong_type(&value, what, "a map")) }
 }
 
 /// Reads the settings of a command by their JSON Schema: with their places, and as JSON. `${…}` stays text.

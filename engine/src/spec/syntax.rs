@@ -8,17 +8,31 @@ use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_VALUES, height, weight};
 use super::scalar;
 use super::syntax_fault::{self, too_deep};
 use super::value::{Key, Spanned, Value};
-use crate::diagnostic::{Diagnostic, FileId, Span};
+use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
 
-/// Parses one document. Diagnostics go to `problems`; `None` if the text cannot be read.
-pub(super) fn parse(file: FileId, text: &str, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
-    parse_at(file, text, 0, problems)
+/// Parses a file of one document. Diagnostics go to `problems`; `None` if its text cannot be read.
+pub(super) fn parse(file: FileId, sources: &SourceMap, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
+    parse_at(file, sources.get(file).map_or("", |(_, text)| text), 0, problems)
 }
 
 /// Parses a text that starts at byte `start` of its file.
 pub(super) fn parse_at(file: FileId, text: &str, start: usize, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
-    let marks = Marks::new(file, text, start);
-    let mut tree = Tree::new(&marks, problems);
+    let mut steps = Vec::new();
+    // In ASCII, characters and bytes have the same positions.
+    if !text.is_ascii() {
+        steps.extend(text.char_indices().step_by(STEP).map(|(at, _)| at));
+    }
+    let marks = Marks { file, text, start, steps };
+    let mut tree = Tree {
+        marks: &marks,
+        problems,
+        open: Vec::new(),
+        anchors: BTreeMap::new(),
+        values: 0,
+        budget: Budget::default(),
+        documents: 0,
+        root: None,
+    };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let step = match event {
@@ -50,14 +64,7 @@ struct Marks<'t> {
 
 const STEP: usize = 64;
 
-impl<'t> Marks<'t> {
-    fn new(file: FileId, text: &'t str, start: usize) -> Self {
-        // In ASCII, characters and bytes have the same positions.
-        let steps =
-            if text.is_ascii() { Vec::new() } else { text.char_indices().step_by(STEP).map(|(at, _)| at).collect() };
-        Self { file, text, start, steps }
-    }
-
+impl Marks<'_> {
     fn offset(&self, index: usize) -> usize {
         if self.steps.is_empty() {
             return index.min(self.text.len());
@@ -126,20 +133,7 @@ struct Tree<'t, 'p> {
 
 type Step = Result<(), Diagnostic>;
 
-impl<'t, 'p> Tree<'t, 'p> {
-    fn new(marks: &'t Marks<'t>, problems: &'p mut Vec<Diagnostic>) -> Self {
-        Self {
-            marks,
-            problems,
-            open: Vec::new(),
-            anchors: BTreeMap::new(),
-            values: 0,
-            budget: Budget::default(),
-            documents: 0,
-            root: None,
-        }
-    }
-
+impl Tree<'_, '_> {
     fn event(&mut self, event: Event<'_>, span: Span) -> Step {
         match event {
             Event::DocumentStart(_) => {

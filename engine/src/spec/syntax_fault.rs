@@ -71,49 +71,41 @@ fn reference(error: &ScanError, place: &Place<'_>) -> Option<Diagnostic> {
 
 /// Returns message and advice for a parser error; its own message if there is nothing better.
 fn wording(info: &str) -> (String, Option<&'static str>) {
-    const CASES: &[(&str, &str, Option<&str>)] = &[
+    const CASES: &[(&str, &str, &str)] = &[
         (
             "mapping values are not allowed",
             "unexpected `:`",
-            Some("quote a value that holds `: `; is a `:` missing on the line before?"),
+            "quote a value that holds `: `; is a `:` missing on the line before?",
         ),
-        ("unexpected character", "a value may not start with this character", Some("quote the value")),
-        ("unknown anchor", "unknown alias", Some("an anchor (`&name`) must precede its alias")),
-        (
-            "found unexpected end of stream",
-            "unterminated quoted string at the end of the file",
-            Some("close the quote"),
-        ),
-        ("expected ',' or '}'", "expected `,` or `}`", Some("a map in braces: `{a: 1, b: 2}`")),
-        ("expected ',' or ']'", "expected `,` or `]`", Some("a list in brackets: `[a, b]`")),
-        ("illegal placement of ':'", "unexpected `:`", Some("is a `]` or `}` missing before it?")),
-        ("misplaced bracket", "this bracket closes nothing", None),
-        ("did not find expected key", "expected a key", Some("keys of one map must start in the same column")),
+        ("unexpected character", "a value may not start with this character", "quote the value"),
+        ("unknown anchor", "unknown alias", "an anchor (`&name`) must precede its alias"),
+        ("found unexpected end of stream", "unterminated quoted string at the end of the file", "close the quote"),
+        ("expected ',' or '}'", "expected `,` or `}`", "a map in braces: `{a: 1, b: 2}`"),
+        ("expected ',' or ']'", "expected `,` or `]`", "a list in brackets: `[a, b]`"),
+        ("illegal placement of ':'", "unexpected `:`", "is a `]` or `}` missing before it?"),
+        ("misplaced bracket", "this bracket closes nothing", ""),
+        ("did not find expected key", "expected a key", "keys of one map must start in the same column"),
         (
             "did not find expected '-'",
             "expected a list item (`- …`)",
-            Some("a list and a map cannot start in the same column"),
+            "a list and a map cannot start in the same column",
         ),
-        ("simple key expect", "`:` is missing after this key", Some("a key and its value: `key: value`")),
-        ("unknown escape character", "this escape is unknown", Some("in single quotes, `\\` stands for itself")),
-        ("invalid trailing content", "something follows a quoted string", Some("quote the whole value or none of it")),
+        ("simple key expect", "`:` is missing after this key", "a key and its value: `key: value`"),
+        ("unknown escape character", "this escape is unknown", "in single quotes, `\\` stands for itself"),
+        ("invalid trailing content", "something follows a quoted string", "quote the whole value or none of it"),
         (
             "invalid indentation in flow",
             "this line must be indented further",
-            Some("is a `}` or `]` missing on a line before it?"),
+            "is a `}` or `]` missing on a line before it?",
         ),
-        (
-            "invalid indentation in quoted",
-            "unterminated quoted string",
-            Some("close the quote, or indent its further lines"),
-        ),
-        ("invalid indentation", "inconsistent indentation", None),
-        ("the handle wasn't declared", "this tag is unknown", Some("remove the tag")),
-        ("unexpected eof", "unexpected end of file", None),
+        ("invalid indentation in quoted", "unterminated quoted string", "close the quote, or indent its further lines"),
+        ("invalid indentation", "inconsistent indentation", ""),
+        ("the handle wasn't declared", "this tag is unknown", "remove the tag"),
+        ("unexpected eof", "unexpected end of file", ""),
     ];
     // The first match counts: a text stands before the shorter ones that it contains.
     match CASES.iter().find(|(part, _, _)| info.contains(part)) {
-        Some((_, message, help)) => ((*message).to_owned(), *help),
+        Some((_, message, help)) => ((*message).to_owned(), (!help.is_empty()).then_some(*help)),
         None => (info.to_owned(), None),
     }
 }

@@ -105,12 +105,10 @@ fn target(body: &str) -> Result<Target, String> {
         return Ok(Target::Secret(variable(name)?));
     }
     if let Some(path) = body.strip_prefix("params.") {
-        let Some(steps) = steps(path) else { return Err(format!("`{path}` is not a param path")) };
-        return Ok(Target::Param(steps));
+        return steps(path).map(Target::Param).ok_or_else(|| format!("`{path}` is not a param path"));
     }
     if let Some(path) = body.strip_prefix("matrix.") {
-        let Some(steps) = steps(path) else { return Err("a key of the matrix is missing".to_owned()) };
-        return Ok(Target::Matrix(steps));
+        return steps(path).map(Target::Matrix).ok_or_else(|| "a key of the matrix is missing".to_owned());
     }
     if let Some(name) = body.strip_prefix("repeat.") {
         if name.trim() != "round" {

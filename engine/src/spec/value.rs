@@ -6,9 +6,10 @@ use crate::diagnostic::Span;
 pub(crate) const OVER: char = '~';
 
 /// A value of YAML 1.2's core types.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
     /// `null`, `~` or nothing.
+    #[default]
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -36,7 +37,7 @@ pub struct Key {
 }
 
 /// A value with its location.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spanned {
     /// The value.
     pub value: Value,

@@ -58,9 +58,6 @@ impl Reader<'_> {
                 }
             }
             Value::Map(_) | Value::List(_) | Value::Null => self.mismatch(value, whole, place),
-            _ if words.is_empty() || value.scalar_text().is_some_and(|text| is_bare_tag(&text, &words, &tags)) => {
-                self.bare_tag(value, &tags, place)
-            }
             _ => self.word_or_tag(value, &words, &tags, place),
         }
     }
@@ -80,23 +77,20 @@ impl Reader<'_> {
         self.report("unknown-key", message, key.span, place, help)
     }
 
-    fn bare_tag(&mut self, value: &Spanned, tags: &[&str], place: &Place) -> Json {
-        let text = value.scalar_text().unwrap_or_default();
-        let near = suggest::closest(&text, tags.iter().copied());
-        let help = match near {
-            Some(tag) => Some(format!("`{tag}` needs options: write `{tag}: {{…}}`")),
-            None => suggest::listing(tags),
-        };
-        self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help)
-    }
-
     fn word_or_tag(&mut self, value: &Spanned, words: &[&Json], tags: &[&str], place: &Place) -> Json {
         let text = value.scalar_text().unwrap_or_default();
-        let known = words.iter().any(|word| word.as_str() == Some(&text) || **word == value.to_json());
-        if known || tags.is_empty() {
+        let is_word = words.iter().any(|word| word.as_str() == Some(&text));
+        // A tag that may be written without options is a word, too.
+        let help = if words.is_empty() || (tags.contains(&text.as_str()) && !is_word) {
+            match suggest::closest(&text, tags.iter().copied()) {
+                Some(tag) => Some(format!("`{tag}` needs options: write `{tag}: {{…}}`")),
+                None => suggest::listing(tags),
+            }
+        } else if is_word || tags.is_empty() || words.contains(&&value.to_json()) {
             return self.word(value, words, place);
-        }
-        let help = suggest::advice(&text, &all(words, tags));
+        } else {
+            suggest::advice(&text, &all(words, tags))
+        };
         self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help)
     }
 
@@ -130,6 +124,9 @@ impl Reader<'_> {
     /// single error for all.
     fn untagged(&mut self, value: &Spanned, whole: Schema<'_>, branches: &[Schema<'_>], place: &Place) -> Json {
         let (mut fitting, mut close) = (None, Vec::new());
+        // `1.0` may be a share where `1` is a count.
+        let has_point =
+            matches!(value.value, Value::Float(_)) && value.text.as_ref().is_none_or(|text| text.contains('.'));
         for branch in branches {
             // Errors of an alternative count only if it turns out to be the intended one.
             let mut reader = Reader { operator: self.operator, problems: Vec::new(), broken: false };
@@ -138,7 +135,7 @@ impl Reader<'_> {
                 if has_shape_of(value, *branch) {
                     close.push(reader.problems);
                 }
-            } else if typed.is_f64() || !has_point(value) {
+            } else if typed.is_f64() || !has_point {
                 self.broken |= reader.broken;
                 return typed;
             } else if fitting.is_none() {
@@ -168,16 +165,6 @@ fn has_shape_of(value: &Spanned, branch: Schema<'_>) -> bool {
             words || !branch.types().iter().all(|name| matches!(*name, "object" | "array"))
         }
     }
-}
-
-/// Whether this is a number with a decimal point (`1.0`, which may be a share where `1` is a count).
-fn has_point(value: &Spanned) -> bool {
-    matches!(value.value, Value::Float(_)) && value.text.as_ref().is_none_or(|text| text.contains('.'))
-}
-
-/// Whether a text is a tag but not also a word. A tag that may be written without options is both.
-fn is_bare_tag(text: &str, words: &[&Json], tags: &[&str]) -> bool {
-    tags.contains(&text) && words.iter().all(|word| word.as_str() != Some(text))
 }
 
 fn all<'w>(words: &[&'w Json], tags: &[&'w str]) -> Vec<&'w str> {

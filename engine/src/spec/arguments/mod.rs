@@ -1,7 +1,6 @@
 //! Types an operator's params by its JSON Schema: `1e-4` becomes a number where the schema requires one, `007` and `no`
 //! stay strings where it requires a string.
 
-mod advice;
 mod choice;
 mod plain;
 mod schema;
@@ -10,10 +9,9 @@ mod tests;
 
 use serde_json::{Map, Value as Json};
 
-use super::suggest;
 use super::value::{Key, Spanned, Value};
+use super::{scalar, suggest};
 use crate::diagnostic::{Diagnostic, Span};
-use advice::advice;
 use schema::Schema;
 
 /// Reads params by the operator's JSON Schema (as schemars 1 writes it).
@@ -22,7 +20,8 @@ use schema::Schema;
 /// All errors, with locations. Empty if every error was reported before (an unresolved `${…}`).
 pub fn arguments(value: &Spanned, schema: &Json, operator: &str) -> Result<Json, Vec<Diagnostic>> {
     let mut reader = Reader { operator, problems: Vec::new(), broken: false };
-    let typed = reader.read(value, Schema::root(schema), &Place::top(value));
+    let top = Place { path: String::new(), name: value.span, via: value.via };
+    let typed = reader.read(value, Schema::root(schema), &top);
     if reader.broken || !reader.problems.is_empty() { Err(reader.problems) } else { Ok(typed) }
 }
 
@@ -38,10 +37,6 @@ struct Place {
 }
 
 impl Place {
-    fn top(value: &Spanned) -> Self {
-        Self { path: String::new(), name: value.span, via: value.via }
-    }
-
     fn below(&self, key: &str, name: Span, value: &Spanned) -> Self {
         let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
         Self { path, name, via: self.via.or(value.via) }
@@ -78,7 +73,16 @@ impl Reader<'_> {
             Value::List(items) if schema.allows("array") => self.list(value, items, schema, place),
             Value::Map(_) | Value::List(_) => self.mismatch(value, schema, place),
             Value::Null if schema.allows("null") => Json::Null,
-            Value::Null => self.missing_value(value, schema, place),
+            Value::Null => {
+                let written = value.text.as_deref().unwrap_or_default();
+                let found = if written.is_empty() { "nothing" } else { "null" };
+                let message = format!("{} must be {}, not {found}", self.name(place), schema.describe());
+                let is_word = !written.is_empty() && schema.allows("string");
+                let help = is_word.then(|| format!("for the word, write `\"{written}\"`"));
+                // Nothing after the colon has no text to point at.
+                let at = if value.span.start == value.span.end { place.name } else { value.span };
+                self.report("wrong-type", message, at, place, help)
+            }
             _ => {
                 // One of fixed words is compared with them anyway.
                 if schema.words().is_none() && schema.allows("string") {
@@ -180,19 +184,22 @@ impl Reader<'_> {
         self.report("missing-key", format!("`{}` needs the param `{path}`", self.operator), place.name, place, help);
     }
 
-    fn missing_value(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
-        let written = value.text.as_deref().unwrap_or_default();
-        let found = if written.is_empty() { "nothing" } else { "null" };
-        let message = format!("{} must be {}, not {found}", self.name(place), schema.describe());
-        let is_word = !written.is_empty() && schema.allows("string");
-        let help = is_word.then(|| format!("for the word, write `\"{written}\"`"));
-        // Nothing after the colon has no text to point at.
-        let at = if value.span.start == value.span.end { place.name } else { value.span };
-        self.report("wrong-type", message, at, place, help)
-    }
-
     fn mismatch(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
-        let help = advice(value, schema);
+        let text = value.scalar_text();
+        // How to write what was probably meant.
+        let help = match (&value.value, text.as_deref()) {
+            (Value::String(_), Some(text @ ("yes" | "on" | "y" | "Yes" | "On"))) if schema.allows("boolean") => {
+                Some(format!("write `true` for `{text}`"))
+            }
+            (Value::String(_), Some(text @ ("no" | "off" | "n" | "No" | "Off"))) if schema.allows("boolean") => {
+                Some(format!("write `false` for `{text}`"))
+            }
+            (Value::String(_), Some(text)) if !matches!(scalar::resolve(text), Value::String(_) | Value::Null) => {
+                Some(format!("write `{text}` without quotes"))
+            }
+            (_, Some(text)) if schema.allows("array") => Some(format!("write a list: `[{text}]`")),
+            _ => None,
+        };
         let message = format!("{} must be {}, not {}", self.name(place), schema.describe(), value.kind());
         self.report("wrong-type", message, value.span, place, help)
     }

@@ -49,58 +49,31 @@ impl Reader<'_> {
     }
 }
 
-type Read = fn(&Spanned) -> Option<Json>;
-
+/// Types a scalar. A whole number may be written as `1e3` or `2.0`.
 fn typed(value: &Spanned, schema: Schema<'_>) -> Option<Json> {
-    let by_type: [(&str, Read); 4] =
-        [("boolean", boolean), ("integer", integer), ("number", number), ("string", string)];
     let types = schema.types();
+    // A schema of numbers allows whole ones, but its values stay numbers: `2.0` is not `2`.
+    let is_whole = schema.allows("integer") && (types.is_empty() || types.contains(&"integer"));
     // In this order: a number is also a text, and a whole number also a number.
-    for (name, read) in by_type {
-        // A schema of numbers allows whole ones, but its values stay numbers: `2.0` is not `2`.
-        if !schema.allows(name) || (name == "integer" && !types.is_empty() && !types.contains(&name)) {
-            continue;
-        }
-        if let Some(typed) = read(value) {
-            return Some(typed);
-        }
-    }
-    None
-}
-
-fn boolean(value: &Spanned) -> Option<Json> {
     match value.value {
-        Value::Bool(flag) => Some(flag.into()),
-        _ => None,
-    }
-}
-
-/// Reads an integer, also written as `1e3` or `2.0`.
-fn integer(value: &Spanned) -> Option<Json> {
-    match value.value {
-        Value::Int(number) => Some(number.into()),
+        Value::Bool(flag) if schema.allows("boolean") => return Some(flag.into()),
+        Value::Int(number) if is_whole || schema.allows("number") => return Some(number.into()),
         Value::Float(number) => {
             // Beyond `i64`, YAML has floats: the text of a seed of 64 bits is exact.
-            if let Some(Ok(large)) = value.text.as_deref().map(str::parse::<u64>) {
+            if is_whole && let Some(Ok(large)) = value.text.as_deref().map(str::parse::<u64>) {
                 return Some(large.into());
             }
             // From 2^53 on, floats have no place for every whole number.
-            (number.fract() == 0.0 && number.abs() < 9e15).then(|| (number as i64).into())
+            if is_whole && number.fract() == 0.0 && number.abs() < 9e15 {
+                return Some((number as i64).into());
+            }
+            if schema.allows("number") && number.is_finite() {
+                return Some(number.into());
+            }
         }
-        _ => None,
+        _ => {}
     }
-}
-
-fn number(value: &Spanned) -> Option<Json> {
-    match value.value {
-        Value::Int(number) => Some(number.into()),
-        Value::Float(number) => Number::from_f64(number).map(Json::Number),
-        _ => None,
-    }
-}
-
-fn string(value: &Spanned) -> Option<Json> {
-    value.scalar_text().map(Json::String)
+    if schema.allows("string") { value.scalar_text().map(Json::String) } else { None }
 }
 
 fn out_of_range(number: &Number, schema: Schema<'_>) -> Option<String> {
