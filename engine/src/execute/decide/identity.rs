@@ -39,7 +39,8 @@ pub(crate) struct Parts {
     pub(crate) inputs: Vec<InputIdentity>,
     outputs: Vec<OutputIdentity>,
     sources: Vec<SourceIdentity>,
-    seen: Arc<SeenSources>,
+    /// The sources as the key saw them.
+    pub(crate) seen: Arc<SeenSources>,
     params: Value,
 }
 
@@ -107,11 +108,6 @@ impl Parts {
     pub(crate) fn calls_base(&self, node: &Node, endpoint: &EndpointUse, is_observed: bool) -> Digest {
         let beside = Beside { services: &node.services, inputs: &self.inputs, sources: &self.sources };
         calls_base(endpoint, &beside, is_observed)
-    }
-
-    /// Returns the sources as the key saw them.
-    pub(crate) fn seen(&self) -> &Arc<SeenSources> {
-        &self.seen
     }
 
     /// Returns the local files behind the sources.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::context::context_parts;
 use super::executor::{Task, blocking, executor_of};
 use super::job::{NodeJob, Ran};
 use super::lease_check::LeaseCheck;
@@ -84,7 +83,7 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts), OperatorError> {
     }
     let row_base = job.parts.row_base(node);
     let asks_rows = node.operator.declaration.rows.is_some();
-    let known: Vec<_> = job.calls.iter().chain(job.observed.caches()).map(Arc::as_ref).collect();
+    let known: Vec<_> = job.calls.iter().chain(&job.observed.caches).map(Arc::as_ref).collect();
     if asks_rows && !job.recall && store.raise_floor(&row_base, &job.key, &known, job.run.started)? {
         progress.log("resumes the interrupted forced run");
     } else if asks_rows {
@@ -92,9 +91,9 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts), OperatorError> {
         store.floor(&row_base)?;
     }
     let pieces = Arc::new(store.pieces(&row_base, job.recall));
-    let sources = Arc::clone(job.parts.seen());
+    let sources = Arc::clone(&job.parts.seen);
     let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&sources) });
-    let parts = context_parts(&job.run, node, &progress);
+    let parts = job.run.context_parts(node, &progress);
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources, ..parts };
     Ok((Prepared { checkpoint, pieces, row_base }, parts))
 }
@@ -107,7 +106,7 @@ fn record(
 ) -> Result<(NodeResult, RowsRun), OperatorError> {
     let (node, store) = (job.node(), &job.run.store);
     // Checked before anything is recorded, and before a failure counts: it may come from a half-written file.
-    unchanged(job.parts.seen(), &node.operator, &job.run.options.directory)?;
+    unchanged(&job.parts.seen, &node.operator, &job.run.options.directory)?;
     let mut ran = ran?;
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, &mut ran, start);
@@ -147,11 +146,8 @@ fn better(job: &NodeJob, prepared: &Prepared, result: &NodeResult) -> Result<Opt
     }
     let store = &job.run.store;
     let wanted = store.floor(&prepared.row_base)?.wanted(&job.key);
-    let Some(known) = store.result(&job.key) else { return Ok(None) };
-    let stays = known.since() >= wanted
-        && !result.is_better_than(&known)
-        && known.outputs.values().all(|output| store.check_output(output).is_ok());
-    Ok(if stays { Some(known) } else { None })
+    let known = store.result(&job.key).filter(|known| known.since() >= wanted && !result.is_better_than(known));
+    Ok(known.filter(|known| known.outputs.values().all(|output| store.check_output(output).is_ok())))
 }
 
 fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {

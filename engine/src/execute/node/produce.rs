@@ -5,31 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::compute::compute;
-use super::deliver::KnownResult;
 use super::executor::blocking;
-use super::job::NodeJob;
+use super::job::{Ending, Fresh, KnownResult, NodeJob};
 use super::lease_check::LeaseCheck;
 use crate::endpoint::{FailedCalls, Usage};
 use crate::error::{Blame, OperatorError};
 use crate::events::Event;
 use crate::execute::decide::lookup::{Lookup, has_floor, look_up};
 use crate::operator::{Effect, PortType, TreeKind};
-use crate::store::{Damage, Lease};
+use crate::store::Lease;
 
 /// Pause before a changing source is read again.
 const WRITERS_PAUSE: Duration = Duration::from_millis(300);
-
-/// What came of an attempt to produce a result.
-pub(super) enum Produced {
-    /// The result, and the number of rows that were not asked because a budget was used up.
-    Result(KnownResult, u64),
-    /// The input at this position is damaged: the kernel did not run.
-    DamagedInput(usize, Damage),
-    /// Another machine took the node over while this one was suspended.
-    TakenOver,
-    /// There is no result.
-    Failed(OperatorError),
-}
 
 /// What an attempt cost.
 #[derive(Default)]
@@ -38,35 +25,33 @@ pub(crate) struct Cost {
     pub(crate) spent: Usage,
     /// Attempts at calls that failed.
     pub(crate) failed_calls: FailedCalls,
+    /// Rows that were not asked because a budget was used up.
+    pub(crate) unasked: u64,
     pub(crate) seconds: f64,
 }
 
 /// Produces the result of a node whose inputs are known.
-pub(super) async fn produce(job: NodeJob) -> (Produced, Cost) {
+pub(super) async fn produce(job: NodeJob) -> (Result<KnownResult, Ending>, Cost) {
     let start = Instant::now();
     let (paid, attempts) = (Arc::clone(&job.session.node), Arc::clone(&job.session.attempts));
     let produced = attempt(job, start).await;
-    let spent = match &produced {
-        Produced::Result(KnownResult::Stored { .. }, _) => Usage::default(),
-        Produced::Result(KnownResult::Computed { result, .. }, _) => result.usage(),
-        Produced::DamagedInput(..) | Produced::TakenOver | Produced::Failed(_) => paid.spent(),
+    let (spent, unasked) = match &produced {
+        Ok(KnownResult { fresh: Some(fresh), .. }) => (fresh.record.usage(), fresh.unasked),
+        Ok(_) => (Usage::default(), 0),
+        Err(_) => (paid.spent(), 0),
     };
-    let cost = Cost { spent, failed_calls: attempts.so_far(), seconds: start.elapsed().as_secs_f64() };
+    let cost = Cost { spent, failed_calls: attempts.so_far(), unasked, seconds: start.elapsed().as_secs_f64() };
     (produced, cost)
 }
 
-async fn attempt(job: NodeJob, start: Instant) -> Produced {
+async fn attempt(job: NodeJob, start: Instant) -> Result<KnownResult, Ending> {
     // From here on, no other process computes this key.
-    let lease = match take_lease(&job).await {
-        Ok(lease) => Arc::new(lease),
-        Err(error) => return Produced::Failed(error),
-    };
+    let lease = Arc::new(take_lease(&job).await.map_err(Ending::Failed)?);
     // Under the lease: what another process recorded before it gave the lease back is seen here.
-    let looked = blocking(move || look_again(&job).map(|ending| (job, ending))).await;
-    let mut job = match looked {
-        Ok((job, None)) => job,
-        Ok((_, Some(ending))) => return ending,
-        Err(error) => return Produced::Failed(error),
+    let looked = blocking(move || look_again(&job).map(|known| (job, known))).await;
+    let mut job = match looked.map_err(Ending::Failed)? {
+        (job, None) => job,
+        (_, Some(known)) => return known,
     };
     let asks = job.node().operator.declaration.pays();
     let lease_check = LeaseCheck::new(&job.run.store, job.key, Arc::clone(&lease), asks);
@@ -78,19 +63,21 @@ async fn attempt(job: NodeJob, start: Instant) -> Produced {
     // The result is recorded: whoever waits for the lease finds it.
     drop(lease);
     if lease_check.is_over() {
-        return Produced::TakenOver;
+        return Err(Ending::TakenOver);
     }
     match computed {
-        Ok((result, rows)) => {
-            let (reasons, cached_rows) = (job.reasons.clone(), rows.cached_rows);
-            Produced::Result(KnownResult::Computed { result: Box::new(result), reasons, cached_rows }, rows.unasked)
+        Ok((mut record, rows)) => {
+            let (key, outputs) = (Some(record.key), std::mem::take(&mut record.outputs));
+            let (figures, reasons) = (std::mem::take(&mut record.figures), job.reasons.clone());
+            let fresh = Fresh { record, reasons, cached_rows: rows.cached_rows, unasked: rows.unasked };
+            Ok(KnownResult { key, outputs, figures, fresh: Some(Box::new(fresh)) })
         }
         Err(error) => {
             if error.blame == Blame::Changed {
                 // The node will run again; give the writer time to finish.
                 tokio::time::sleep(WRITERS_PAUSE).await;
             }
-            Produced::Failed(error)
+            Err(Ending::Failed(error))
         }
     }
 }
@@ -98,7 +85,7 @@ async fn attempt(job: NodeJob, start: Instant) -> Produced {
 /// Looks once the lease is held, and returns how the attempt ends here, if it does: another process or machine computed
 /// the result meanwhile, or an input is damaged. Fetches the inputs and compares them with their digests: those of
 /// expensive nodes (external, or reading a model) every time, others once per run.
-fn look_again(job: &NodeJob) -> Result<Option<Produced>, OperatorError> {
+fn look_again(job: &NodeJob) -> Result<Option<Result<KnownResult, Ending>>, OperatorError> {
     let (node, store) = (job.node(), &job.run.store);
     if job.recall {
         if has_floor(node) {
@@ -107,7 +94,7 @@ fn look_again(job: &NodeJob) -> Result<Option<Produced>, OperatorError> {
         }
         let retry = job.run.options.asked.retry();
         if let Lookup::Hit(result, _) = look_up(store, node, &job.parts, &job.key, retry, true) {
-            return Ok(Some(Produced::Result(KnownResult::stored(*result), 0)));
+            return Ok(Some(Ok(KnownResult::stored(*result))));
         }
     }
     store.sound()?;
@@ -117,7 +104,7 @@ fn look_again(job: &NodeJob) -> Result<Option<Produced>, OperatorError> {
     for (position, input) in job.inputs.iter().enumerate() {
         let state = if is_expensive { store.intact(&input.id)? } else { store.intact_once(&input.id)? };
         if let Err(damage) = state {
-            return Ok(Some(Produced::DamagedInput(position, damage)));
+            return Ok(Some(Err(Ending::DamagedInput(position, damage))));
         }
     }
     let bytes: u64 = job.inputs.iter().map(|input| input.bytes).sum();

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Stops a run from outside. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    draining: Arc<AtomicBool>,
-    cancelled: Arc<AtomicBool>,
+    pub(crate) draining: Arc<AtomicBool>,
+    pub(crate) cancelled: Arc<AtomicBool>,
     pub(crate) notify: Arc<tokio::sync::Notify>,
 }
 
@@ -32,12 +32,5 @@ impl Stop {
     /// Whether the run stops immediately.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.cancelled)
-    }
-    pub(crate) fn drain_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.draining)
     }
 }

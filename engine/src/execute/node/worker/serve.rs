@@ -152,7 +152,7 @@ fn run(
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
     let parts = ContextParts {
         seed: task.seed,
-        cancelled: stop.flag(),
+        cancelled: Arc::clone(&stop.cancelled),
         scratch: sink.scratch(),
         threads: task.threads,
         memory: task.memory,
@@ -168,7 +168,7 @@ fn run(
         ..ContextParts::bare(&task.directory, runtime.handle(), http_client()?)
     };
     let session = EndpointSession { redactor: parent.redactor.clone(), ..EndpointSession::default() };
-    let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
+    let context = Context::new(parts).with_session(session).with_drain(Arc::clone(&stop.draining));
     let mut inputs = Inputs::new();
     for (port, artifact) in &task.inputs {
         inputs.bind(port, store.open_input(artifact)?);

@@ -89,7 +89,7 @@ fn worker_task(job: &NodeJob, params: &Value, parts: &ContextParts, gpus: u32) -
         memory: parts.memory,
         gpus,
         retry: parts.retry,
-        sources: job.parts.seen().seen().to_vec(),
+        sources: job.parts.seen.seen().to_vec(),
     };
     serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
 }
