@@ -13,7 +13,7 @@ use super::spot_check::{check_rows, recheck};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
 use crate::execute::kernels::run_kernel;
-use crate::execute::process::versions::version;
+use crate::execute::process::version;
 use crate::execute::settings::resources::Machine;
 use crate::fingerprint::{SeenSources, SourceDigests, SourceIdentity, identity_params};
 use crate::lineage::{

@@ -1,7 +1,7 @@
 //! Looks node keys up in the store.
 
 use super::identity::Parts;
-use crate::execute::settings::request::Retry;
+use crate::execute::settings::options::Retry;
 use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::Effect;
 use crate::plan::Node;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use self::history::History;
 use self::identity::{Known, Parts};
 use self::lookup::{Lookup, damage_reason, look_up};
-use super::settings::request::{Request, Retry};
+use super::settings::options::{Request, Retry};
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
 use crate::node_id::NodeId;
@@ -79,7 +79,7 @@ impl Decider<'_> {
         let node = &self.plan[index];
         let mut last = None;
         if node.spec.freeze {
-            last = self.history.last_of_frozen(self.plan, self.store, self.request.limit, node.id());
+            last = self.history.frozen(self.plan, self.store, self.request.limit).get(node.id());
         }
         let frozen = match last {
             Some(Ok(last)) if self.is_cut_short(last) => return Ok(Decision::Misfit(misfit(CUT_SHORT))),

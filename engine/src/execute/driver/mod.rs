@@ -28,7 +28,7 @@ use super::node::deliver::{Delivery, hands_over};
 use super::node::endpoints::{Endpoints, redactor};
 use super::node::job::{KnownResult, Run, Upstream};
 use super::node::{Decided, NodeDone, Success, decide, is_settled_at_once, live};
-use super::process::versions::version;
+use super::process::version;
 use super::settings::options::Settings;
 use super::settings::resources::{Demand, Pool};
 use super::settings::stop::Stop;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Driver, Report};
-use crate::execute::settings::clock::unix_time;
+use crate::execute::settings::unix_time;
 use crate::node_id::Round;
 use crate::operator::PortType;
 use crate::plan::NodeIndex;

@@ -12,7 +12,7 @@ use crate::error::{Blame, OperatorError};
 use crate::events::{Event, RejectReason, Reporter, RunSummary};
 use crate::execute::node::job::{Fresh, KnownResult};
 use crate::execute::node::reject_share::reject_reasons;
-use crate::execute::settings::clock::unix_time;
+use crate::execute::settings::unix_time;
 use crate::fingerprint::Digest;
 use crate::node_id::NodeId;
 use crate::operator::Effect;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::contract::{CONTRACT, Message, WorkerTask};
+use super::{CONTRACT, Message, WorkerTask};
 use crate::endpoint::{EndpointSession, Redactor};
 use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
@@ -52,9 +52,25 @@ pub(crate) fn work(
         .map_err(|error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display())))?;
     let redactor = Redactor::of_environment();
     let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
-    let stop = Stop::default();
-    listen(pipes.orders, pipes.leave, stop.clone());
-    beat(&parent);
+    let (stop, orders, beating) = (Stop::default(), pipes.orders, Arc::clone(&parent));
+    let ordered = stop.clone();
+    std::thread::spawn(move || {
+        for order in BufReader::new(orders).lines().map_while(Result::ok) {
+            match order.as_str() {
+                "drain" => ordered.drain(),
+                "cancel" => ordered.cancel(),
+                _ => {}
+            }
+        }
+        // The parent is gone, or has the result.
+        (pipes.leave)();
+    });
+    std::thread::spawn(move || {
+        loop {
+            beating.send(&Message::Beat { memory: memory() });
+            std::thread::sleep(BEAT);
+        }
+    });
     let message = match run(&task, registry, secrets, &stop, &parent) {
         Ok(ran) => Message::Done(Box::new(ran)),
         Err(mut error) => {
@@ -94,30 +110,6 @@ impl Reporter for Parent {
             _ => {}
         }
     }
-}
-
-fn listen(orders: Box<dyn Read + Send>, leave: Box<dyn FnOnce() + Send>, stop: Stop) {
-    std::thread::spawn(move || {
-        for order in BufReader::new(orders).lines().map_while(Result::ok) {
-            match order.as_str() {
-                "drain" => stop.drain(),
-                "cancel" => stop.cancel(),
-                _ => {}
-            }
-        }
-        // The parent is gone, or has the result.
-        leave();
-    });
-}
-
-fn beat(parent: &Arc<Parent>) {
-    let parent = Arc::clone(parent);
-    std::thread::spawn(move || {
-        loop {
-            parent.send(&Message::Beat { memory: memory() });
-            std::thread::sleep(BEAT);
-        }
-    });
 }
 
 /// Returns the resident memory of this process in bytes; 0 if unknown.

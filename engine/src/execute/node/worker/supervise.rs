@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::contract::{CONTRACT, Message, WorkerTask};
+use super::{CONTRACT, Message, WorkerTask};
 use crate::error::OperatorError;
 use crate::events::Event;
 use crate::execute::node::job::{NodeJob, Ran};
@@ -48,11 +49,11 @@ pub(in crate::execute) fn run_in_worker(
         starts += 1;
         match Supervised::start(job, program, &path, &lease)?.run() {
             Ok(done) => break done,
-            Err(death) if death.again && starts < STARTS && !job.run.stop.is_draining() => {
-                let line = format!("{}; it is started once more", death.error.message);
+            Err(death) if starts < STARTS && !job.run.stop.is_draining() => {
+                let line = format!("{}; it is started once more", death.message);
                 job.run.reporter.event(&Event::NodeLog { node: job.node().id().to_owned(), line });
             }
-            Err(death) => break Err(death.error),
+            Err(death) => break Err(death),
         }
     };
     // Not before: a worker that is started once more reads it.
@@ -94,14 +95,8 @@ fn worker_task(job: &NodeJob, params: &Value, parts: &ContextParts, gpus: u32) -
     serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
 }
 
-/// How a worker died before it finished its task.
-struct Death {
-    error: OperatorError,
-    /// Whether to start it again.
-    again: bool,
-}
-
-type Ended = Result<Result<Ran, OperatorError>, Death>;
+/// How a task ended; or how the worker died before that, so that it may be started again.
+type Ended = Result<Result<Ran, OperatorError>, OperatorError>;
 
 /// A running worker.
 struct Supervised<'a> {
@@ -126,8 +121,7 @@ impl<'a> Supervised<'a> {
         command.args(["worker", "exec", "--task"]).arg(task).env("CUDA_VISIBLE_DEVICES", lease.visible());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C in the terminal is handled by the parent.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         let mut child = command.spawn().map_err(|error| {
             OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()))
         })?;
@@ -184,7 +178,7 @@ impl<'a> Supervised<'a> {
                 }
                 let stopped = self.cancelling.is_some();
                 let error = if stopped { OperatorError::cancelled() } else { with_tail(error, &tail) };
-                return Err(Death { error, again: false });
+                return Ok(Err(error));
             }
         }
     }
@@ -267,7 +261,7 @@ impl<'a> Supervised<'a> {
         let ended = self.child.wait();
         let tail = self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         if self.job.run.stop.is_cancelled() {
-            return Err(Death { error: OperatorError::cancelled(), again: false });
+            return Ok(Err(OperatorError::cancelled()));
         }
         let (how, mut help) = match &ended {
             Ok(status) => how(*status),
@@ -277,11 +271,9 @@ impl<'a> Supervised<'a> {
             help = Some(UNLINKED);
         }
         let memory = self.memory >> 20;
-        let mut error = OperatorError::machine(format!("{} {how}; it used {memory} MiB of memory", self.name()));
-        if let Some(help) = help {
-            error = error.with_help(help);
-        }
-        Err(Death { error: with_tail(error, &tail), again: true })
+        let error = OperatorError::machine(format!("{} {how}; it used {memory} MiB of memory", self.name()));
+        let error = OperatorError { help: help.map(str::to_owned), ..error };
+        Err(with_tail(error, &tail))
     }
 }
 
@@ -307,9 +299,7 @@ fn tail(errors: impl BufRead) -> VecDeque<String> {
 }
 
 /// Describes how a process ended and the probable cause.
-#[cfg(unix)]
 fn how(status: ExitStatus) -> (String, Option<&'static str>) {
-    use std::os::unix::process::ExitStatusExt;
     match status.signal() {
         Some(9) => {
             let help =
@@ -319,9 +309,4 @@ fn how(status: ExitStatus) -> (String, Option<&'static str>) {
         Some(signal) => (format!("was killed by signal {signal}"), None),
         None => (format!("ended with exit code {} in the middle of its task", status.code().unwrap_or(-1)), None),
     }
-}
-
-#[cfg(not(unix))]
-fn how(status: ExitStatus) -> (String, Option<&'static str>) {
-    (format!("ended in the middle of its task: {status}"), None)
 }
