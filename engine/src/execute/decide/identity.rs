@@ -128,7 +128,7 @@ impl Parts {
     }
 
     /// Returns the inputs at all ports except `main_port`.
-    pub(super) fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
+    fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
         self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
     }
 }

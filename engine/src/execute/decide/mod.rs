@@ -167,6 +167,8 @@ impl Decider<'_> {
 
     /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
     fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
+        // Stands for the digest of an unknown input: no content has it.
+        let unknown = Digest::from_bytes([0; 32]);
         let mut on: Vec<NodeId> = Vec::new();
         let mut filled = Known::new();
         for input in &node.inputs {
@@ -175,7 +177,10 @@ impl Decider<'_> {
             }
             let output = match known.get(&input.node).and_then(|outputs| outputs.get(&input.output)) {
                 Some(output) => output.clone(),
-                None => unknown_output(&input.port_type),
+                None => {
+                    let artifact_type = (&input.port_type).into();
+                    OutputRecord { id: unknown.into(), artifact_type, rows: 0, bytes: 0 }
+                }
             };
             filled.entry(input.node).or_default().insert(input.output.clone(), output);
         }
@@ -184,7 +189,13 @@ impl Decider<'_> {
         let Ok(Some(parts)) = Parts::gather(node, &filled, sources, directory, limit) else {
             return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() };
         };
-        let preimage = without_unknown(parts.key(node).1);
+        let mut preimage = parts.key(node).1;
+        // No key can be derived from it by mistake.
+        for input in preimage["inputs"].as_array_mut().into_iter().flatten() {
+            if input[2].as_str() == Some(unknown.hex().as_str()) {
+                input[2] = Value::Null;
+            }
+        }
         let mut reasons = self.reasons(node, None, &preimage);
         // `NeverRan` and `Unfinished` are not conclusive yet: they depend on the inputs.
         reasons.retain(|reason| !matches!(reason, Reason::NeverRan | Reason::Unfinished));
@@ -194,9 +205,6 @@ impl Decider<'_> {
     /// Returns why a node runs, compared with the last run that recorded it.
     fn reasons(&self, node: &Node, key: Option<&NodeKey>, preimage: &Value) -> Vec<Reason> {
         let Some(last) = self.history.last(self.plan, self.store, node.id()) else { return vec![Reason::NeverRan] };
-        if last.key.is_none() {
-            return vec![Reason::NeverRan];
-        }
         // It began with this key and has no result: it was interrupted or failed.
         if last.key.as_ref() == key {
             return vec![Reason::Unfinished];
@@ -206,25 +214,6 @@ impl Decider<'_> {
             None => vec![Reason::Unfinished],
         }
     }
-}
-
-/// Placeholder for the digest of an unknown input: no content has this digest.
-fn unknown() -> Digest {
-    Digest::from_bytes([0; 32])
-}
-
-fn unknown_output(port_type: &PortType) -> OutputRecord {
-    OutputRecord { id: unknown().into(), artifact_type: port_type.into(), rows: 0, bytes: 0 }
-}
-
-/// Replaces unknown contents in a preimage by `null`, so that no key can be derived from it by mistake.
-fn without_unknown(mut preimage: Value) -> Value {
-    for input in preimage["inputs"].as_array_mut().into_iter().flatten() {
-        if input[2].as_str() == Some(unknown().hex().as_str()) {
-            input[2] = Value::Null;
-        }
-    }
-    preimage
 }
 
 /// Returns the differences between two preimages; in `now`, contents may be unknown (`null`).

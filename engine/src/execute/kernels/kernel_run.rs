@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::observations::Observations;
+use super::call_journal::Observations;
 use crate::endpoint::Usage;
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, SeenSources};

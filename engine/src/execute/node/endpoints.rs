@@ -15,7 +15,7 @@ use crate::endpoint::{
 };
 use crate::events::{Event, Reporter};
 use crate::execute::decide::identity::Parts;
-use crate::execute::kernels::observations::Observations;
+use crate::execute::kernels::call_journal::Observations;
 use crate::execute::settings::options::Settings;
 use crate::execute::settings::unix_time;
 use crate::fingerprint::Digest;

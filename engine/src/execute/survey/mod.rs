@@ -261,13 +261,13 @@ pub(crate) fn not_known(
 
 /// Returns the work left for a node that calls an endpoint.
 fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, directory: &Path) -> Option<Work> {
-    let endpoint = node.operator.declaration.endpoint.clone()?;
+    let prices = node.operator.declaration.endpoint.as_ref()?.prices.clone();
     let work = match decision {
         Decision::Run(pending) => work_now(store, node, pending, known, directory),
         Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched(_)) => None,
         _ => return None,
     };
-    Some(work.unwrap_or_else(|| Work::later(endpoint)))
+    Some(work.unwrap_or(Work { rows: None, at_most: false, estimate: None, basis: None, prices }))
 }
 
 /// Returns the work of a node that would run now; `None` if it cannot be counted.
