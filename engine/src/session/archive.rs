@@ -4,7 +4,8 @@ use std::io::Read;
 
 use super::failure::{Failure, check_released};
 use super::find::find;
-use super::views::{LineageView, StoreView};
+use super::open::StoreView;
+use super::trace::LineageView;
 use crate::lineage::archive::{Export, Imported, Request, import};
 use crate::lineage::attest::{Comparison, Statement, compare, statement};
 

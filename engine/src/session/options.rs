@@ -44,7 +44,7 @@ impl Session {
         // The plan alone may not say which round a loop hands on: decisions in the store do.
         if of_loops.iter().any(|output| output.node.is_none()) {
             let behind = of_loops.iter().flat_map(OfLoop::behind).collect();
-            let request = Request { selected: Some(&behind), ..Request::new(self.directory()).limited(&options.limit) };
+            let request = Request { selected: Some(&behind), ..Request::new(self.directory(), &options.limit) };
             let mut decided = survey(plan, self.look()?, request)?.of_loops;
             decided.retain(|output| of_loops.iter().any(|asked| asked.name == output.name));
             of_loops = decided;
@@ -55,7 +55,7 @@ impl Session {
 
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
     fn with_failed_rows(&self, plan: &Plan, limit: &RowLimit) -> Result<Selection, Failure> {
-        let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
+        let failed = failed_rows(plan, self.look()?, Request::new(self.directory(), limit))?;
         let from: Vec<String> = failed.into_iter().map(|index| plan[index].id().to_string()).collect();
         if from.is_empty() {
             let help = "`searchmill run FILE` runs whatever is not up to date";

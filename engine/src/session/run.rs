@@ -1,4 +1,4 @@
-//! Runs a checked pipeline.
+//! Runs a checked pipeline, or an operator outside of a run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use super::open::Session;
 use super::options::budget;
 use super::pipeline::Pipeline;
 use super::preflight::with_devices;
+use crate::error::{Blame, OperatorError};
 use crate::events::{Reporter, RunSummary};
 use crate::execute::{Machine, RunOptions, Settings, Stop, run};
 use crate::lineage::openlineage::{Emitter, Job, JobInput, Pipeline as Jobs};
-use crate::operator::{Source, stack_size};
+use crate::operator::{Context, ContextParts, Source, http_client, stack_size};
 use crate::plan::{Input, Node, Plan};
 use crate::store::Store;
 
@@ -86,6 +87,24 @@ impl Session {
             trial: None,
         };
         Ok(PreparedRun { plan: Arc::clone(plan), store, settings })
+    }
+
+    /// Calls `work` with the context of an operator: all threads, no seed, no secrets. Not for code that already runs
+    /// on tokio.
+    ///
+    /// # Errors
+    /// Fails if `work` does.
+    pub fn with_context<T>(&self, work: impl FnOnce(&Context) -> Result<T, OperatorError>) -> Result<T, Failure> {
+        let runtime = runtime()?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let bare = ContextParts::bare(self.directory(), runtime.handle(), http_client()?);
+        match work(&Context::new(ContextParts { threads, ..bare })) {
+            // Params of a command or of the page, not of a pipeline: the caller can mend them.
+            Err(error) if error.blame == Blame::Pipeline => {
+                Err(Failure::Usage { message: error.message, help: error.help })
+            }
+            answer => Ok(answer?),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
-use super::views::LineageView;
+use super::open::Session;
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::NodeKey;
 use crate::lineage::{
@@ -32,6 +32,18 @@ pub struct Trace {
     roots: Roots,
     /// Prevents garbage collection during the trace. `None` for a read-only store, which cannot be collected either.
     _in_use: Option<StoreUse>,
+}
+
+/// What results were made from, and whether they are still what was recorded. [`Session::lineage`] returns it.
+pub struct LineageView<'s> {
+    pub(super) session: &'s Session,
+}
+
+impl Session {
+    /// Returns traces, audits and attestations of results.
+    pub fn lineage(&self) -> LineageView<'_> {
+        LineageView { session: self }
+    }
 }
 
 impl LineageView<'_> {

@@ -1,6 +1,5 @@
 //! Rows of a test as artifacts: columns that are left out are null, or empty where the kind allows no null.
 
-use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Blame, OperatorError};
 use crate::operator::{OutputSink, PortType};
-use crate::plan::Plan;
+use crate::plan::{NodeIndex, Plan};
 use crate::session::failure::Failure;
 use crate::spec::{Rows, closest};
 use crate::store::{OutputRecord, Store, StoreSink};
