@@ -10,7 +10,7 @@ use super::store_location::StorePlace;
 use crate::execute::{WorkerPipes, unix_time, work};
 use crate::operator::{Registry, SecretLookup};
 use crate::plan::pipeline_schema;
-use crate::store::{Label, Schedules, ShownPage, Store};
+use crate::store::{Label, Schedules, ShownPage, Store, StoreError};
 
 /// Characters of a note (at most).
 const NOTE: usize = 10_000;
@@ -114,12 +114,12 @@ impl Session {
 }
 
 /// Returns the value of a cell, set by the first call that succeeds.
-fn once<T, E: Into<Failure>>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&T, Failure> {
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, StoreError>) -> Result<&T, Failure> {
     if let Some(value) = cell.get() {
         return Ok(value);
     }
     // Outside of the cell, as it may fail: of two threads at the same time, the value of one stays.
-    let value = make().map_err(Into::into)?;
+    let value = make()?;
     Ok(cell.get_or_init(|| value))
 }
 

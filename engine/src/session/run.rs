@@ -13,7 +13,7 @@ use crate::events::{Reporter, RunSummary};
 use crate::execute::{Machine, RunOptions, Settings, Stop, run};
 use crate::lineage::openlineage::{Emitter, Job, JobInput, Pipeline as Jobs};
 use crate::operator::{Context, ContextParts, Source, http_client, stack_size};
-use crate::plan::{Input, Node, Plan};
+use crate::plan::{Input, Plan};
 use crate::store::Store;
 
 /// A run that passed all checks and has not started.
@@ -32,7 +32,22 @@ impl PreparedRun {
     /// Returns an emitter that converts the run's events to OpenLineage events.
     pub fn emitter(&self, namespace: String) -> Emitter {
         let (plan, directory) = (&self.plan, self.settings.directory.clone());
-        let jobs = plan.nodes.iter().map(|node| job(plan, node)).collect();
+        let mut jobs = Vec::with_capacity(plan.nodes.len());
+        for node in &plan.nodes {
+            let mut inputs = Vec::with_capacity(node.inputs.len());
+            for Input { port, node: from, output, .. } in &node.inputs {
+                inputs.push(JobInput { port: port.clone(), node: plan[*from].id().to_owned(), output: output.clone() });
+            }
+            jobs.push(Job {
+                node: node.id().to_owned(),
+                operator: node.entry.name.to_owned(),
+                version: node.version(),
+                params: node.identity_params.clone(),
+                about: node.entry.about.to_owned(),
+                inputs,
+                sources: node.sources.iter().filter_map(path).collect(),
+            });
+        }
         let (name, file) = (plan.name.clone(), plan.file.clone());
         Emitter::new(self.store.clone(), Jobs { name, file, directory, namespace, jobs })
     }
@@ -111,22 +126,6 @@ impl Session {
 /// Creates a runtime for one call.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?)
-}
-
-fn job(plan: &Plan, node: &Node) -> Job {
-    let mut inputs = Vec::with_capacity(node.inputs.len());
-    for Input { port, node: from, output, .. } in &node.inputs {
-        inputs.push(JobInput { port: port.clone(), node: plan[*from].id().to_owned(), output: output.clone() });
-    }
-    Job {
-        node: node.id().to_owned(),
-        operator: node.entry.name.to_owned(),
-        version: node.version(),
-        params: node.identity_params.clone(),
-        about: node.entry.about.to_owned(),
-        inputs,
-        sources: node.sources.iter().filter_map(path).collect(),
-    }
 }
 
 fn path(source: &Source) -> Option<String> {

@@ -140,9 +140,18 @@ impl<'a> Supervised<'a> {
                 }
             }
         });
-        let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
+        let errors = std::thread::spawn(move || {
+            let mut last = VecDeque::with_capacity(TAIL);
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if last.len() == TAIL {
+                    last.pop_front();
+                }
+                last.push_back(line);
+            }
+            last
+        });
         let (started, heard) = (Instant::now(), Instant::now());
-        let (memory, is_draining, cancelling) = (0, false, None);
+        let (errors, memory, is_draining, cancelling) = (Some(errors), 0, false, None);
         Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, is_draining, cancelling })
     }
 
@@ -285,17 +294,6 @@ fn with_tail(mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError
         }
     }
     error
-}
-
-fn tail(errors: impl BufRead) -> VecDeque<String> {
-    let mut last = VecDeque::with_capacity(TAIL);
-    for line in errors.lines().map_while(Result::ok) {
-        if last.len() == TAIL {
-            last.pop_front();
-        }
-        last.push_back(line);
-    }
-    last
 }
 
 /// Describes how a process ended and the probable cause.
