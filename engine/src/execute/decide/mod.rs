@@ -3,20 +3,19 @@
 
 pub(super) mod history;
 pub(super) mod identity;
-pub(super) mod lookup;
 pub(super) mod loop_decision;
 
 use serde_json::Value;
 
 use self::history::History;
 use self::identity::{Known, Parts};
-use self::lookup::{Lookup, damage_reason, look_up};
 use super::settings::options::{Request, Retry};
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
 use crate::node_id::NodeId;
 use crate::operator::{Effect, PortType};
 use crate::plan::{Node, NodeIndex, Plan};
+use crate::spec::OnError;
 use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
 /// What to do with a node.
@@ -213,6 +212,77 @@ impl Decider<'_> {
             Some(before) => diff_known(&before, preimage),
             None => vec![Reason::Unfinished],
         }
+    }
+}
+
+/// The result of a store lookup.
+pub(crate) enum Lookup {
+    /// A result whose files all exist, except those of the named outputs, which were released.
+    Hit(Box<NodeResult>, Vec<String>),
+    /// The reasons for a miss.
+    Miss(Vec<Reason>),
+}
+
+/// Looks a key up. A result is a miss, with a reason, if its files are missing or damaged or differ from the record, if
+/// failed rows are to be retried, or if a forced run was to replace it; with `needed`, also if they were released.
+pub(crate) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry, needed: bool) -> Lookup {
+    let Some(result) = store.result(key) else {
+        return Lookup::Miss(store.tombstone(key).map(|_| Reason::Collected).into_iter().collect());
+    };
+    let (result, cut_off) = after_force(store, node, parts, result);
+    let mut released = Vec::new();
+    for (port, port_type) in &node.outputs {
+        let checked = match result.outputs.get(port) {
+            Some(output) if output.artifact_type == port_type.into() => store.check_output(output),
+            _ => Err(Damage::Corrupt),
+        };
+        match checked {
+            Ok(()) => {}
+            Err(Damage::Released) if !needed => released.push(port.clone()),
+            Err(damage) => return Lookup::Miss(vec![damage_reason(port, damage)]),
+        }
+    }
+    let rejects = result.rejects();
+    if retry == Retry::Nothing {
+        return Lookup::Hit(Box::new(result), released);
+    }
+    if cut_off {
+        return Lookup::Miss(vec![Reason::ForceUnfinished]);
+    }
+    if node.operator.declaration.effect == Effect::External && rejects > 0 {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
+    }
+    if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
+    }
+    Lookup::Hit(Box::new(result), released)
+}
+
+/// Whether the node pays for its rows: `--force` then leaves a floor that decides whether a result counts.
+pub(crate) fn has_floor(node: &Node) -> bool {
+    node.operator.declaration.rows.is_some() && node.operator.declaration.pays()
+}
+
+/// Returns the result that counts after the last forced run of its key, on any machine; `true` if that run was
+/// interrupted and the result is the one it was to replace.
+fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) -> (NodeResult, bool) {
+    if !has_floor(node) {
+        return (result, false);
+    }
+    // If the floor cannot be read, the node runs and reports the error.
+    let wanted = store.floor(&parts.row_base(node)).map_or(u64::MAX, |floor| floor.wanted(&result.key));
+    if result.since() >= wanted {
+        return (result, false);
+    }
+    store.result_since(&result.key, wanted).map_or((result, true), |newer| (newer, false))
+}
+
+fn damage_reason(port: &str, damage: Damage) -> Reason {
+    let port = port.to_owned();
+    match damage {
+        Damage::Missing => Reason::ArtifactMissing { port },
+        Damage::Corrupt => Reason::ArtifactCorrupt { port },
+        Damage::Released => Reason::Released { port },
     }
 }
 

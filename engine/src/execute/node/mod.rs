@@ -6,10 +6,9 @@
 //! with other nodes but the [`Run`]. The driver gets one [`NodeDone`] at the end. It does what needs the whole: records
 //! the node, settles the plan, releases folders, schedules, and starts nodes again.
 //!
-//! `job` has what the stages work with. `produce` holds the lease while `compute` prepares, runs the kernel by
-//! `executor` (here or in a `worker`, with the node's `service`s and `endpoints`) and records the result. `lease_check`
-//! looks whether this machine may still call. `result_checks`, `reject_share` and `deliver` come after the result is
-//! known.
+//! `job` has what the stages work with. `produce` takes the lease, runs the kernel by `executor` (here or in a `worker`,
+//! with the node's `service`s and `endpoints`) and records the result. `lease_check` looks whether this machine may still
+//! call. `result_checks`, `reject_share` and `deliver` come after the result is known.
 
 pub(super) mod endpoints;
 pub(super) mod job;
@@ -17,7 +16,6 @@ mod lease_check;
 pub(super) mod worker;
 mod service;
 mod executor;
-mod compute;
 pub(super) mod deliver;
 mod produce;
 pub(super) mod reject_share;

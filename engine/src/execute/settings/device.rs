@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::stop::Stop;
+use super::Stop;
 use crate::error::OperatorError;
 use crate::spec::Resources;
 use crate::store::device_lock;

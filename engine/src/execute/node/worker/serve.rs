@@ -15,8 +15,8 @@ use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::kernels::kernel_run::KernelRun;
 use crate::execute::kernels::run_kernel;
 use crate::execute::node::job::Ran;
+use crate::execute::settings::Stop;
 use crate::execute::settings::progress::NodeProgress;
-use crate::execute::settings::stop::Stop;
 use crate::fingerprint::SeenSources;
 use crate::operator::{
     Context, ContextParts, Inputs, OperatorEntry, PortType, Registry, SecretLookup, SourceFiles, http_client,
