@@ -159,7 +159,20 @@ impl Driver {
 
     async fn drive(&mut self, mut receiver: UnboundedReceiver<Report>) -> Result<(), StoreError> {
         self.log.begin();
-        let mut scheduler = self.scheduler();
+        let (plan, options) = (&self.run.plan, &self.run.options);
+        let mut tasks = Vec::with_capacity(plan.nodes.len());
+        for (index, node) in plan.indexed() {
+            tasks.push(Task {
+                dependents: plan.dependents(index),
+                dependencies: plan.dependencies(index).len(),
+                demand: Demand {
+                    gpus: options.asked.workers.gpus(&node.spec.resources),
+                    memory: node.spec.resources.memory.unwrap_or_default(),
+                },
+            });
+        }
+        let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
+        let mut scheduler = Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going);
         let mut commands = scheduler.launch();
         let mut has_stopped = false;
         let notify = Arc::clone(&self.run.stop.notify);
@@ -202,23 +215,6 @@ impl Driver {
                 None => return Ok(()),
             }
         }
-    }
-
-    fn scheduler(&self) -> Scheduler {
-        let (plan, options) = (&self.run.plan, &self.run.options);
-        let mut tasks = Vec::with_capacity(plan.nodes.len());
-        for (index, node) in plan.indexed() {
-            tasks.push(Task {
-                dependents: plan.dependents(index),
-                dependencies: plan.dependencies(index).len(),
-                demand: Demand {
-                    gpus: options.asked.workers.gpus(&node.spec.resources),
-                    memory: node.spec.resources.memory.unwrap_or_default(),
-                },
-            });
-        }
-        let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
-        Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
     }
 
     /// Starts a node. If its result is known, it may settle at once; else it lives on a task of its own.

@@ -83,29 +83,29 @@ impl Driver {
                 }
             }
         }
-        match decision {
-            None => self.log.settled(self.run.node(index), &result, held_back)?,
+        let mut has_ended = false;
+        if let Some(LoopDecision { ended, hands_on }) = &decision {
             // Other loops may have ended since the node started: the plan of now counts.
-            Some(LoopDecision { ended, hands_on }) => {
-                let plan = match self.run.plan.settled(index, ended, hands_on) {
-                    Ok(plan) => plan,
-                    Err(error) => {
-                        tracing::warn!("{}", error.message);
-                        return self.remake(index, Damage::Corrupt);
-                    }
-                };
-                let has_ended = plan.is_some();
-                if let Some(plan) = plan {
+            match self.run.plan.settled(index, ended.clone(), *hands_on) {
+                Ok(None) => {}
+                Ok(Some(plan)) => {
+                    has_ended = true;
                     self.run = Arc::new(Run { plan: Arc::new(plan), ..Run::clone(&self.run) });
                     // Recorded with the node, so before it.
                     self.log.hands_on(&self.run.plan, index);
                 }
-                self.log.settled(self.run.node(index), &result, held_back)?;
-                if has_ended && let Some(repeats) = self.run.plan.decides(index) {
-                    self.log.loop_ended(&self.run.plan, repeats)?;
+                Err(error) => {
+                    tracing::warn!("{}", error.message);
+                    return self.remake(index, Damage::Corrupt);
                 }
-                self.rule_out(index, hands_on);
             }
+        }
+        self.log.settled(self.run.node(index), &result, held_back)?;
+        if has_ended && let Some(repeats) = self.run.plan.decides(index) {
+            self.log.loop_ended(&self.run.plan, repeats)?;
+        }
+        if let Some(decision) = decision {
+            self.rule_out(index, decision.hands_on);
         }
         // Only now may others read it: its record is written.
         self.known.insert(index, result.outputs);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -292,7 +291,14 @@ pub(crate) async fn register(session: &SessionContext, name: &str, rows: &RowsIn
         session.register_table(table, Arc::new(memory))?;
         return Ok(());
     }
-    let files = rows.parts().iter().map(|path| file_url(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut files = Vec::with_capacity(rows.parts().len());
+    for path in rows.parts() {
+        let Ok(url) = Url::from_file_path(std::path::absolute(path)?) else {
+            return Err(OperatorError::machine(format!("{} cannot be expressed as a URL", path.display())));
+        };
+        // As text, DataFusion would read `[`, `*` and `?` in a path as a pattern that matches nothing.
+        files.push(ListingTableUrl::try_new(url, None)?);
+    }
     let options = ParquetReadOptions::default();
     let options = options.to_listing_options(&session.copied_config(), session.copied_table_options());
     let config = ListingTableConfig::new_with_multi_paths(files).with_listing_options(options);
@@ -300,14 +306,6 @@ pub(crate) async fn register(session: &SessionContext, name: &str, rows: &RowsIn
     require_whole(session, name, &files, rows).await?;
     session.register_table(table, session.read_table(Arc::new(files))?.into_view())?;
     Ok(())
-}
-
-/// Returns the URL of one file. As text, DataFusion would read `[`, `*` and `?` in a path as a pattern that matches
-/// nothing.
-fn file_url(path: &Path) -> Result<ListingTableUrl, OperatorError> {
-    let wrong = || OperatorError::machine(format!("{} cannot be expressed as a URL", path.display()));
-    let url = Url::from_file_path(std::path::absolute(path)?).map_err(|()| wrong())?;
-    Ok(ListingTableUrl::try_new(url, None)?)
 }
 
 /// Fails if a scan would read other files than the input has, or other numbers of rows: the result would be wrong

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ const SILENCE: Duration = Duration::from_mins(5);
 /// Help text for a worker whose shared libraries are missing.
 const UNLINKED: &str = "the worker did not start: libcuda.so.1 comes with NVIDIA's driver, the other CUDA libraries with the toolkit that it \
                         was built with (add their folder to LD_LIBRARY_PATH); `searchmill doctor` lists missing libraries";
+/// Help text for a worker that the system killed.
+const KILLED: &str = "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
 /// Starts of a worker that dies (at most).
 const STARTS: u32 = 2;
 
@@ -272,10 +274,17 @@ impl<'a> Supervised<'a> {
         if self.job.run.stop.is_cancelled() {
             return Ok(Err(OperatorError::cancelled()));
         }
-        let (how, mut help) = match &ended {
-            Ok(status) => how(*status),
-            Err(error) => (format!("ended in an unknown state: {error}"), None),
+        let how = match &ended {
+            Ok(status) => match status.signal() {
+                Some(signal) => format!("was killed by signal {signal}"),
+                None => format!("ended with exit code {} in the middle of its task", status.code().unwrap_or(-1)),
+            },
+            Err(error) => format!("ended in an unknown state: {error}"),
         };
+        let mut help = None;
+        if matches!(&ended, Ok(status) if status.signal() == Some(9)) {
+            help = Some(KILLED);
+        }
         if tail.iter().any(|line| line.contains("error while loading shared libraries")) {
             help = Some(UNLINKED);
         }
@@ -294,17 +303,4 @@ fn with_tail(mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError
         }
     }
     error
-}
-
-/// Describes how a process ended and the probable cause.
-fn how(status: ExitStatus) -> (String, Option<&'static str>) {
-    match status.signal() {
-        Some(9) => {
-            let help =
-                "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
-            ("was killed by signal 9".to_owned(), Some(help))
-        }
-        Some(signal) => (format!("was killed by signal {signal}"), None),
-        None => (format!("ended with exit code {} in the middle of its task", status.code().unwrap_or(-1)), None),
-    }
 }
