@@ -12,8 +12,7 @@
 //! the calls to services beside the endpoint. `dry_run` runs the kernel with a budget of 0 calls to count rows whose
 //! answers are all cached.
 //!
-//! `kernel_run` is what a kernel gets and what it gives. `changed_sources` discards a result whose sources changed
-//! while they were read.
+//! `kernel_run` is what a kernel gets and what it gives. A result whose sources changed while they were read is discarded.
 
 pub(super) mod kernel_run;
 pub(super) mod column_lineage;
@@ -23,7 +22,6 @@ pub(super) mod call_journal;
 pub(super) mod samples;
 pub(super) mod rows;
 pub(super) mod dry_run;
-pub(super) mod changed_sources;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
