@@ -275,10 +275,7 @@ impl Rows {
         let Ok(mut done) = done else {
             return Err(OperatorError::engine("a row's task panicked: this is a bug in the operator"));
         };
-        let remembered = match &done.result {
-            Ok(output) => job.memo.put(&done.key, output),
-            Err(_) => Ok(()),
-        };
+        let remembered = done.result.as_ref().map_or(Ok(()), |output| job.memo.put(&done.key, output));
         let counted = self.count(job, &mut done);
         // Before any error: the rows after this one are written only once it is there.
         self.waiting.insert(done.number, done);
