@@ -174,12 +174,10 @@ impl Decider<'_> {
             if !known.contains_key(&input.node) {
                 on.push(self.plan[input.node].id().to_owned());
             }
+            let artifact_type = (&input.port_type).into();
             let output = match known.get(&input.node).and_then(|outputs| outputs.get(&input.output)) {
                 Some(output) => output.clone(),
-                None => {
-                    let artifact_type = (&input.port_type).into();
-                    OutputRecord { id: unknown.into(), artifact_type, rows: 0, bytes: 0 }
-                }
+                None => OutputRecord { id: unknown.into(), artifact_type, rows: 0, bytes: 0 },
             };
             filled.entry(input.node).or_default().insert(input.output.clone(), output);
         }

@@ -107,13 +107,12 @@ async fn stages(
     let node = run.node(index);
 
     // Decide: on another thread, because that may read files and wait for the network.
-    let decided = match decided {
-        Some(decided) => decided,
-        None => {
-            let (run, upstream) = (Arc::clone(&run), Arc::clone(&upstream));
-            let decision = blocking(move || Ok(decide(&run, index, &upstream.known, look))).await;
-            decision.map_err(Ending::Failed)?.map_err(Ending::StoreFailed)?.into()
-        }
+    let decided = if let Some(decided) = decided {
+        decided
+    } else {
+        let (run, upstream) = (Arc::clone(&run), Arc::clone(&upstream));
+        let decision = blocking(move || Ok(decide(&run, index, &upstream.known, look))).await;
+        decision.map_err(Ending::Failed)?.map_err(Ending::StoreFailed)?.into()
     };
 
     // Produce the result, if it is not known.

@@ -114,12 +114,11 @@ fn by_number(
             batches.push(batch?);
         }
     }
-    let all = match batches.first() {
-        Some(first) => concat_batches(&first.schema(), &batches)?,
-        None => {
-            let fields = table.schema.fields().iter().filter(|field| columns.contains(field.name()));
-            RecordBatch::new_empty(Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>())))
-        }
+    let all = if let Some(first) = batches.first() {
+        concat_batches(&first.schema(), &batches)?
+    } else {
+        let fields = table.schema.fields().iter().filter(|field| columns.contains(field.name()));
+        RecordBatch::new_empty(Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>())))
     };
     if all.num_rows() != wanted.len() {
         return Err(OperatorError::engine(format!("{} of {} rows were read", all.num_rows(), wanted.len())));

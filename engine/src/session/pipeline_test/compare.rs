@@ -242,6 +242,6 @@ fn json_rows(rows: &RowsInput) -> Result<Vec<Value>, OperatorError> {
     }
     writer.finish()?;
     drop(writer);
-    let values = serde_json::Deserializer::from_slice(&text).into_iter().collect::<Result<_, _>>();
+    let values = serde_json::Deserializer::from_slice(&text).into_iter::<Value>().collect::<serde_json::Result<_>>();
     values.map_err(|error| OperatorError::data(error.to_string()))
 }

@@ -34,44 +34,44 @@ pub(crate) use serve::work;
 pub(super) use supervise::run_in_worker;
 
 /// Protocol version; parent and worker must have the same.
-pub(super) const CONTRACT: u32 = 3;
+const CONTRACT: u32 = 3;
 
 /// One node to run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct WorkerTask {
-    pub(crate) contract: u32,
-    pub(crate) store: PathBuf,
-    pub(crate) key: NodeKey,
-    pub(crate) node: NodeId,
-    pub(crate) operator: String,
-    pub(crate) version: u32,
-    pub(crate) params: Value,
-    pub(crate) seed: u64,
+struct WorkerTask {
+    contract: u32,
+    store: PathBuf,
+    key: NodeKey,
+    node: NodeId,
+    operator: String,
+    version: u32,
+    params: Value,
+    seed: u64,
     /// Input ports and their artifacts, in order.
-    pub(crate) inputs: Vec<(String, ArtifactId)>,
-    pub(crate) outputs: IndexMap<String, ArtifactType>,
-    pub(crate) main_port: Option<String>,
-    pub(crate) row_base: Digest,
-    pub(crate) block_base: Digest,
-    pub(crate) recall: bool,
-    pub(crate) recall_blocks: bool,
-    pub(crate) on_error: OnError,
-    pub(crate) limit: Option<u64>,
-    pub(crate) directory: PathBuf,
-    pub(crate) threads: usize,
-    pub(crate) concurrency: usize,
-    pub(crate) processes: Option<usize>,
-    pub(crate) memory: Option<u64>,
-    pub(crate) gpus: u32,
-    pub(crate) retry: RetryPolicy,
+    inputs: Vec<(String, ArtifactId)>,
+    outputs: IndexMap<String, ArtifactType>,
+    main_port: Option<String>,
+    row_base: Digest,
+    block_base: Digest,
+    recall: bool,
+    recall_blocks: bool,
+    on_error: OnError,
+    limit: Option<u64>,
+    directory: PathBuf,
+    threads: usize,
+    concurrency: usize,
+    processes: Option<usize>,
+    memory: Option<u64>,
+    gpus: u32,
+    retry: RetryPolicy,
     /// The node's sources as the key saw them.
-    pub(crate) sources: Vec<SeenSource>,
+    sources: Vec<SeenSource>,
 }
 
 /// A message of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "snake_case")]
-pub(crate) enum Message {
+enum Message {
     /// Heartbeat.
     Beat {
         /// Memory used, in bytes.
