@@ -5,13 +5,13 @@
 //! 1. `driver::scheduler` says which node is next: events in, commands out. No clock, no threads, no I/O.
 //!    `settings::resources` counts jobs, memory and GPUs.
 //! 2. `driver` carries out the commands. It never blocks: work that reads files or waits runs elsewhere and reports
-//!    over one channel. `node::run` holds what all nodes of a run share.
+//!    over one channel. `node::job::Run` holds what all nodes of a run share.
 //! 3. `decide` says what becomes of a node, and why: cached, runs, waits, held (it would run but was not chosen),
 //!    frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `decide::identity`
-//!    gathers the key, and `decide::lookup` asks the store. A node that waits is compared with its last run as far as
+//!    gathers the key, and `decide::look_up` asks the store. A node that waits is compared with its last run as far as
 //!    its preimage is known.
 //! 4. `node` takes the lease, looks again for a result of another process, and compares the inputs with their digests.
-//! 5. `node::compute` prepares checkpoint, pieces and floor, and gives them to `node::executor` (this process or a
+//! 5. `node::produce` prepares checkpoint, pieces and floor, and gives them to `node::executor` (this process or a
 //!    worker), which runs the kernel (`kernels`). Then it checks that no source changed, and records the result.
 //!    `node::service` runs the node's servers meanwhile.
 //! 6. `node::result_checks` evaluates the checks of the result, and `node::deliver` delivers it.
@@ -22,7 +22,7 @@
 //!
 //! # Released outputs
 //!
-//! `decide::lookup` counts a result whose folders were released (`store::gc::release`) as known, unless the node is
+//! `decide::look_up` counts a result whose folders were released (`store::gc::release`) as known, unless the node is
 //! asked for. A node that runs and finds such an input lets its maker run again first, like one that finds damage, back
 //! to the nearest one whose inputs are here. `driver::release_policy` says which folders of middle rounds a run may
 //! release, and `driver::release` does it.
@@ -66,18 +66,13 @@ pub(crate) use driver::run;
 pub(crate) use kernels::query::{collect, register};
 pub use node::worker::WorkerPipes;
 pub(crate) use node::worker::work;
-pub use process::group_guard::{GroupGuard, end_group};
-pub use process::program::{Tail, program};
-pub use process::versions::version as program_version;
-pub use settings::clock::unix_time;
-pub use settings::device::{Device, devices};
+pub use process::{GroupGuard, Tail, end_group, program, version as program_version};
+pub(crate) use settings::device::NO_GPU;
+pub use settings::device::{Device, Workers, devices};
 pub use settings::options::RunOptions;
-pub(crate) use settings::options::{Chosen, Settings, Trial};
-pub(crate) use settings::request::Request;
+pub(crate) use settings::options::{Chosen, Request, Settings};
 pub use settings::resources::Machine;
-pub use settings::stop::Stop;
-pub(crate) use settings::workers::NO_GPU;
-pub use settings::workers::Workers;
+pub use settings::{Stop, unix_time};
 pub use survey::estimate::{Basis, Work};
 pub use survey::{NodeStatus, Survey};
 pub(crate) use survey::{failed_rows, not_known, survey};

@@ -34,7 +34,7 @@
 //!
 //! **The key describes what was read.** The files of a source are listed once per key (`operator::listing`: regular
 //! files only, stores skipped) and passed to the operator as `Context::source_files`. `Context::watched` hashes bytes
-//! while they are read. After the kernel, before anything is recorded, `execute::kernels::changed_sources` compares the
+//! while they are read. After the kernel, before anything is recorded, `execute::kernels::kernel_run` compares the
 //! sources again: the file list, the `ctime`, and the content of files too young for their time stamp. After a change
 //! nothing is recorded, and the node runs again under its new key, at most 3 times (then exit code 5). Rows and pieces
 //! of the node are cached only while its sources are unchanged. A worker checks before it stores blocks.

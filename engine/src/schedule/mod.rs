@@ -9,7 +9,6 @@
 //! Ticks up to `accounted` are done. Later ticks are computed from the cron line, so the state contains no future
 //! ticks. Jitter is a function of name and tick. `spec::cadence` describes daylight saving time.
 
-mod arrivals;
 mod health;
 mod notice;
 mod state;
@@ -17,10 +16,9 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use arrivals::jittered;
 pub use health::{Failing, failing};
 pub use notice::Notice;
 pub use state::{
     Cause, Counts, Daemon, Ended, Ending, Note, Outcome, Process, Running, Stage, State, StopReason, Ticket,
 };
-pub use step::{Action, Event, Found, Moment, next_wake, step};
+pub use step::{Action, Event, Found, Moment, jittered, next_wake, step};

@@ -1,14 +1,16 @@
-//! One step of a schedule.
+//! One step of a schedule: which ticks have arrived, which of them are late, and what follows from them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::arrivals::{self, Arrivals, MOST, jittered};
 use super::health::note;
 use super::notice::Notice;
 use super::state::{Cause, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+use crate::fingerprint::hash_bytes;
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
+/// Limit of ticks inspected one by one after a long absence, and of queued runs.
+const MOST: usize = 1000;
 /// A tick seen later than this is missed: the machine was suspended.
 const LATE: Duration = Duration::from_mins(1);
 /// Limit of parallel runs under `overlap: allow`.
@@ -81,6 +83,17 @@ pub enum Action {
     Tell(Notice),
 }
 
+/// Ticks that arrived since the last step.
+#[derive(Debug, Default, PartialEq)]
+struct Arrivals {
+    /// Ticks that were due while no daemon ran, oldest first.
+    missed: Vec<Time>,
+    /// Whether there were earlier missed ticks beyond the limit.
+    more: bool,
+    /// Due now.
+    due: Vec<Time>,
+}
+
 struct Step<'a> {
     schedule: &'a Schedule,
     state: &'a mut State,
@@ -100,9 +113,26 @@ pub fn step(schedule: &Schedule, state: &mut State, moment: Moment, event: Event
 
 /// Returns when the next step is due if nothing happens before.
 pub fn next_wake(schedule: &Schedule, state: &State) -> Option<Time> {
-    let tick = arrivals::pending(schedule, state).map(|tick| jittered(schedule, &state.name, tick));
+    let tick = pending(schedule, state).map(|tick| jittered(schedule, &state.name, tick));
     let deadlines = state.running.iter().filter_map(|running| deadline(schedule, running));
     deadlines.chain(tick).min()
+}
+
+/// Returns the next tick that is not accounted for.
+fn pending(schedule: &Schedule, state: &State) -> Option<Time> {
+    schedule.cadence.after(state.accounted?)
+}
+
+/// Returns when a tick starts: its time plus a share of the jitter that depends only on the schedule's name and the
+/// tick.
+pub fn jittered(schedule: &Schedule, name: &str, tick: Time) -> Time {
+    let span = u64::try_from(schedule.jitter.as_millis()).unwrap_or(u64::MAX);
+    if span == 0 {
+        return tick;
+    }
+    // Schedules with one cron line start at different times, and each tick at the same time after a restart.
+    let digest = hash_bytes(format!("{name}\n{}", tick.timestamp()).as_bytes());
+    tick + Duration::from_millis(digest.prefix().swap_bytes() % span)
 }
 
 fn deadline(schedule: &Schedule, running: &Running) -> Option<Time> {
@@ -205,6 +235,7 @@ impl Step<'_> {
         }
     }
 
+    /// Takes the ticks due by now and accounts for them. Ticks due before `late` are missed.
     fn arrivals(&mut self, late: Time) -> Arrivals {
         let now = self.moment.now;
         // Ticks are left for the next daemon.
@@ -217,7 +248,32 @@ impl Step<'_> {
             self.state.accounted = Some(now);
             self.tell(Notice::ClockSetBack { accounted });
         }
-        arrivals::take(self.schedule, self.state, now, late)
+        let (schedule, state) = (self.schedule, &mut *self.state);
+        let mut arrivals = Arrivals::default();
+        // Ticks late with any jitter are collected backwards from the newest one, however long the absence.
+        let surely_late = late - schedule.jitter;
+        if let (Some(from), Some(first)) = (state.accounted, pending(schedule, state))
+            && first < surely_late
+        {
+            let newest = schedule.cadence.before(surely_late);
+            let backwards = std::iter::successors(newest, |tick| schedule.cadence.before(*tick));
+            arrivals.missed = backwards.take_while(|tick| *tick > from).take(MOST).collect();
+            arrivals.missed.reverse();
+            arrivals.more = arrivals.missed.first().is_some_and(|oldest| *oldest > first);
+            state.accounted = arrivals.missed.last().copied().or(state.accounted);
+        }
+        // The rest in order: a tick never overtakes an earlier one.
+        while let Some(tick) = pending(schedule, state) {
+            let due = jittered(schedule, &state.name, tick);
+            // Later ticks wait for this one, even if their jitter is shorter.
+            if due > now {
+                break;
+            }
+            let list = if due < late { &mut arrivals.missed } else { &mut arrivals.due };
+            list.push(tick);
+            state.accounted = Some(tick);
+        }
+        arrivals
     }
 
     fn settle(&mut self, arrivals: Arrivals) {

@@ -4,7 +4,8 @@ use std::io::Read;
 
 use super::failure::{Failure, check_released};
 use super::find::find;
-use super::views::{LineageView, StoreView};
+use super::open::StoreView;
+use super::trace::LineageView;
 use crate::lineage::archive::{Export, Imported, Request, import};
 use crate::lineage::attest::{Comparison, Statement, compare, statement};
 
@@ -28,12 +29,11 @@ impl StoreView<'_> {
     pub fn export(&self, what: Option<&str>, options: &ExportOptions) -> Result<Export, Failure> {
         let store = self.session.existing()?;
         let in_use = store.enter()?;
-        let root = match what {
-            Some(what) => Some(find(self.session, what, options.run.as_deref(), false)?.root(store)),
-            None => None,
-        };
-        if let Some(root) = &root {
-            check_released(store, &root.artifact)?;
+        let mut root = None;
+        if let Some(what) = what {
+            let found = find(self.session, what, options.run.as_deref(), false)?.root(store);
+            check_released(store, &found.artifact)?;
+            root = Some(found);
         }
         Ok(Export::gather(store, in_use, &Request { root, shallow: options.shallow, memo: options.memo })?)
     }

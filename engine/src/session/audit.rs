@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::failure::Failure;
 use super::run::runtime;
-use super::views::LineageView;
+use super::trace::LineageView;
 use crate::execute::{Machine, ReplayOptions, replay};
 use crate::lineage::{
     Catalog, Missing, NotFound, Report, Roots, Target, choices, note_checks, note_unfinished, resolve, upstream,

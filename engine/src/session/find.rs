@@ -43,8 +43,18 @@ pub(super) fn find(session: &Session, what: &str, run: Option<&str>, rejects: bo
         None => newest_output(store, session.directory(), what)?,
     };
     if let Some((run, node, port)) = found {
-        let port = if rejects { Some("rejects".to_owned()) } else { port };
-        return of_node(run, node, port);
+        let port = match port {
+            _ if rejects => "rejects".to_owned(),
+            Some(port) => port,
+            // The first output is the main one.
+            None => node.outputs.first().map(|(port, _)| port.clone()).unwrap_or_default(),
+        };
+        let Some(output) = node.outputs.get(&port) else {
+            let ports = node.outputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!("node `{}` has no output `{port}`", node.node);
+            return Err(Failure::usage(message).with_help(format!("its outputs: {ports}")));
+        };
+        return Ok(Named { artifact: output.id, origin: Origin::Output { run, node, port } });
     }
     // A pin or an id that begins like this is of no use if a run was named.
     if run.is_none() {
@@ -59,21 +69,15 @@ pub(super) fn find(session: &Session, what: &str, run: Option<&str>, rejects: bo
     if let Some(nothing) = came_to_nothing(store, &runs, what) {
         return Err(nothing.into());
     }
-    Err(if run.is_some() { no_output(store, &runs[0], what).into() } else { unknown(store, what) })
-}
-
-fn of_node(run: String, node: Box<NodeRun>, port: Option<String>) -> Result<Named, Failure> {
-    let port = match port {
-        Some(port) => port,
-        // The first output is the main one.
-        None => node.outputs.first().map(|(port, _)| port.clone()).unwrap_or_default(),
-    };
-    let Some(output) = node.outputs.get(&port) else {
-        let ports = node.outputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let message = format!("node `{}` has no output `{port}`", node.node);
-        return Err(Failure::usage(message).with_help(format!("its outputs: {ports}")));
-    };
-    Ok(Named { artifact: output.id, origin: Origin::Output { run, node, port } })
+    if run.is_some() {
+        return Err(no_output(store, &runs[0], what).into());
+    }
+    let failure = Failure::usage(format!("there is no node and no artifact `{what}` in the store"));
+    let all = "`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts";
+    Err(failure.with_help(match meant_output(store, &runs, what) {
+        Some(near) => format!("{near}; {all}"),
+        None => all.to_owned(),
+    }))
 }
 
 /// Finds the artifact whose id begins with `prefix`; the whole id also finds one that no run names.
@@ -103,15 +107,6 @@ fn by_prefix(store: &Store, prefix: &str) -> Result<Option<Named>, Failure> {
         Some(artifact) if store.artifact(&artifact).is_some() => Ok(Some(Named { artifact, origin: Origin::Store })),
         _ => Ok(None),
     }
-}
-
-fn unknown(store: &Store, name: &str) -> Failure {
-    let failure = Failure::usage(format!("there is no node and no artifact `{name}` in the store"));
-    let all = "`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts";
-    failure.with_help(match meant_output(store, &store.newest_runs(), name) {
-        Some(near) => format!("{near}; {all}"),
-        None => all.to_owned(),
-    })
 }
 
 impl Named {

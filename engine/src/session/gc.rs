@@ -2,7 +2,7 @@
 
 use super::failure::{Failure, check_released};
 use super::find::find;
-use super::views::StoreView;
+use super::open::StoreView;
 use crate::execute::unix_time;
 use crate::store::{Garbage, KeepPolicy, Pin, StoreError, Swept};
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::views::RunsView;
+use super::open::Session;
 use crate::fingerprint::Digest;
 use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, name_in, run_of};
 use crate::node_id::NodeId;
@@ -34,6 +34,18 @@ pub struct RunEdge {
     pub output: String,
     /// The node that read it.
     pub to: NodeId,
+}
+
+/// The runs that a session's store has recorded. [`Session::runs`] returns it.
+pub struct RunsView<'s> {
+    pub(super) session: &'s Session,
+}
+
+impl Session {
+    /// Returns the runs of the store.
+    pub fn runs(&self) -> RunsView<'_> {
+        RunsView { session: self }
+    }
 }
 
 impl RunsView<'_> {

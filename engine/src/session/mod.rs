@@ -8,22 +8,19 @@
 //! The session opens the store when a call needs it. Calls that only read create nothing. Calls that write create the
 //! store.
 //!
-//! [`Session`] itself checks, predicts and runs pipelines. What a store has is behind three views (`views`):
-//! [`Session::store`] (artifacts, pins, labels, schedules), [`Session::runs`] (runs) and [`Session::lineage`] (traces,
-//! audits, attestations).
+//! [`Session`] itself checks, predicts and runs pipelines. What a store has is behind three views: [`Session::store`]
+//! (`open`: artifacts, pins, labels, schedules), [`Session::runs`] (`history`: runs) and [`Session::lineage`] (`trace`:
+//! traces, audits, attestations).
 //!
-//! `pipeline` reads and binds a file. `settings` reads a file with the settings of a command. `options` applies the
-//! options of a run to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs. `survey`
-//! answers `plan`, `why` and `status`; `pipeline_test` runs the tests of a pipeline. `find` interprets a word of the
-//! command line; `show`, `history`, `trace` and `audit` answer questions about results. `browse` has rows for people to
-//! look at, `labels` what they say of them. `gc` pins and collects, `archive` exports, imports and attests. `operators`
-//! uses operators without a run.
+//! `pipeline` reads and binds a file. `options` applies the options of a run to a plan. `preflight` reports what a run
+//! lacks before anything is paid for. `run` runs. `survey` answers `plan`, `why` and `status`; `pipeline_test` runs the
+//! tests of a pipeline. `find` interprets a word of the command line; `show`, `history`, `trace` and `audit` answer
+//! questions about results. `browse` has rows for people to look at. `gc` pins and collects, `archive` exports, imports
+//! and attests.
 
 mod failure;
 mod open;
-mod views;
 mod pipeline;
-mod settings;
 mod options;
 mod preflight;
 mod run;
@@ -35,10 +32,8 @@ mod history;
 mod trace;
 mod audit;
 mod browse;
-mod labels;
 mod gc;
 mod archive;
-mod operators;
 #[cfg(test)]
 mod tests;
 mod store_location;
@@ -48,15 +43,13 @@ pub use audit::{Audit, AuditOptions};
 pub use browse::{Bin, Choice, ColumnSummary, Common, Order, QuestionRounds, Rounds, Rows, Scorer, Table};
 pub use failure::Failure;
 pub use gc::PinOptions;
-pub use history::{PastRun, RunEdge};
-pub use open::Session;
-pub use pipeline::Pipeline;
+pub use history::{PastRun, RunEdge, RunsView};
+pub use open::{Session, StoreView};
+pub use pipeline::{Pipeline, Settings};
 pub use pipeline_test::{Mismatch, PipelineTest, Verdict};
 pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};
 pub use run::PreparedRun;
-pub use settings::Settings;
 pub use show::{Located, Older, Shown};
 pub use store_location::StorePlace;
 pub use survey::{Why, WhyOptions};
-pub use trace::{Direction, Trace};
-pub use views::{LineageView, RunsView, StoreView};
+pub use trace::{Direction, LineageView, Trace};

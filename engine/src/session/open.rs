@@ -1,4 +1,4 @@
-//! A session: operators, a working folder and a store.
+//! A session: operators, a working folder and a store; and its view of the store.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -7,22 +7,25 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::store_location::StorePlace;
-use crate::execute::{WorkerPipes, work};
+use crate::execute::{WorkerPipes, unix_time, work};
 use crate::operator::{Registry, SecretLookup};
 use crate::plan::pipeline_schema;
-use crate::store::Store;
+use crate::store::{Label, Schedules, ShownPage, Store, StoreError};
+
+/// Characters of a note (at most).
+const NOTE: usize = 10_000;
+/// Characters of an author's name (at most).
+const AUTHOR: usize = 100;
 
 /// Operators, a working folder and a store.
 ///
 /// The store is opened by the first call that needs it. Calls that only read create nothing: [`Session::survey`] treats
 /// a missing store as empty, and queries for results fail. Calls that write ([`Session::run`], [`StoreView::import`], …)
 /// create the store.
-///
-/// [`StoreView::import`]: super::StoreView::import
 pub struct Session {
     registry: Registry,
     directory: PathBuf,
-    place: StorePlace,
+    pub(super) place: StorePlace,
     pub(super) secrets: SecretLookup,
     looked: OnceLock<Store>,
     opened: OnceLock<Store>,
@@ -79,8 +82,9 @@ impl Session {
         Ok(work(task, &self.registry, Arc::clone(&self.secrets), pipes)?)
     }
 
-    pub(super) fn place(&self) -> &StorePlace {
-        &self.place
+    /// Returns the artifacts, pins, labels and schedules of the store.
+    pub fn store(&self) -> StoreView<'_> {
+        StoreView { session: self }
     }
 
     /// Returns the store, created if it does not exist.
@@ -110,11 +114,109 @@ impl Session {
 }
 
 /// Returns the value of a cell, set by the first call that succeeds.
-fn once<T, E: Into<Failure>>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&T, Failure> {
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, StoreError>) -> Result<&T, Failure> {
     if let Some(value) = cell.get() {
         return Ok(value);
     }
     // Outside of the cell, as it may fail: of two threads at the same time, the value of one stays.
-    let value = make().map_err(Into::into)?;
+    let value = make()?;
     Ok(cell.get_or_init(|| value))
+}
+
+/// The artifacts, pins, labels and schedules of a session's store. [`Session::store`] returns it.
+pub struct StoreView<'s> {
+    pub(super) session: &'s Session,
+}
+
+impl StoreView<'_> {
+    /// Returns the store's folder relative to the working folder, or its address.
+    pub fn location(&self) -> String {
+        self.session.place.shown(self.session.directory())
+    }
+
+    /// Returns the message for a missing store.
+    pub fn missing_message(&self) -> String {
+        format!("there is no store at {} yet", self.location())
+    }
+
+    /// Whether the store exists.
+    ///
+    /// # Errors
+    /// Fails if the place cannot be read, or holds a store of another format.
+    pub fn exists(&self) -> Result<bool, Failure> {
+        Ok(self.session.look()?.exists())
+    }
+
+    /// Opens the store and writes to it, to check that a run could.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be opened or written.
+    pub fn probe(&self) -> Result<(), Failure> {
+        let store = self.session.create()?;
+        store.drop_task(&store.keep_task(b"")?);
+        Ok(())
+    }
+
+    /// Notes that this process serves a page of the store, so that runs can name it. `None` if there is no store yet, or
+    /// it cannot be written to.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be used.
+    pub fn show_page(&self, address: &str) -> Result<Option<ShownPage>, Failure> {
+        if !self.exists()? {
+            return Ok(None);
+        }
+        // The page can be looked at all the same.
+        let shown = self.session.create()?.show_page(address);
+        Ok(shown.inspect_err(|error| tracing::debug!("runs will not name the page: {error}")).ok())
+    }
+
+    /// Returns the addresses at which other processes of this machine show the store now.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be used.
+    pub fn shown_pages(&self) -> Result<Vec<String>, Failure> {
+        if self.exists()? { Ok(self.session.existing()?.shown_pages()) } else { Ok(Vec::new()) }
+    }
+
+    /// Returns the schedules of the store, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be used.
+    pub fn schedules(&self) -> Result<Schedules, Failure> {
+        Ok(Schedules::of(self.session.create()?.clone()))
+    }
+
+    /// Keeps what a person says of a row of the store; the time is now. One without mark and note takes back what the
+    /// author said of the row.
+    ///
+    /// # Errors
+    /// Fails if the table is not in the store, if no author is named, if a text is too long, or if it cannot be written.
+    pub fn label(&self, label: Label) -> Result<Label, Failure> {
+        let store = self.session.existing()?;
+        if store.artifact(&label.artifact).is_none() {
+            return Err(Failure::usage(format!("the artifact {} is not in the store", label.artifact)));
+        }
+        let author = label.author.trim().to_owned();
+        if author.is_empty() || author.chars().count() > AUTHOR {
+            return Err(Failure::usage(format!("`author` must be a name of 1 to {AUTHOR} characters")));
+        }
+        if label.note.chars().count() > NOTE {
+            return Err(Failure::usage(format!("`note` has more than {NOTE} characters")));
+        }
+        let label = Label { author, note: label.note.trim().to_owned(), time: unix_time(), ..label };
+        store.add_label(&label)?;
+        Ok(label)
+    }
+
+    /// Returns all labels, the newest first, and the number of damaged ones.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    pub fn labels(&self) -> Result<(Vec<Label>, usize), Failure> {
+        if !self.exists()? {
+            return Ok((Vec::new(), 0));
+        }
+        Ok(self.session.existing()?.labels()?)
+    }
 }

@@ -15,7 +15,14 @@ impl Session {
     pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {
         limited_sources(plan, &options.limit)?;
         let selected = if options.retry_rejects {
-            select(plan, &self.with_failed_rows(plan, &options.limit)?)
+            // The nodes whose last result lacks failed rows, and their dependents.
+            let failed = failed_rows(plan, self.look()?, Request::new(self.directory(), &options.limit))?;
+            let from: Vec<String> = failed.into_iter().map(|index| plan[index].id().to_string()).collect();
+            if from.is_empty() {
+                let help = "`searchmill run FILE` runs whatever is not up to date";
+                return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));
+            }
+            select(plan, &Selection { from, ..Selection::default() })
         } else {
             select(plan, &options.selection)
         };
@@ -44,24 +51,13 @@ impl Session {
         // The plan alone may not say which round a loop hands on: decisions in the store do.
         if of_loops.iter().any(|output| output.node.is_none()) {
             let behind = of_loops.iter().flat_map(OfLoop::behind).collect();
-            let request = Request { selected: Some(&behind), ..Request::new(self.directory()).limited(&options.limit) };
+            let request = Request { selected: Some(&behind), ..Request::new(self.directory(), &options.limit) };
             let mut decided = survey(plan, self.look()?, request)?.of_loops;
             decided.retain(|output| of_loops.iter().any(|asked| asked.name == output.name));
             of_loops = decided;
         }
         asked.extend(of_loops.iter().filter_map(|output| output.node));
         Ok(Chosen { selected, asked, force })
-    }
-
-    /// Selects the nodes whose last result lacks failed rows, and their dependents.
-    fn with_failed_rows(&self, plan: &Plan, limit: &RowLimit) -> Result<Selection, Failure> {
-        let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
-        let from: Vec<String> = failed.into_iter().map(|index| plan[index].id().to_string()).collect();
-        if from.is_empty() {
-            let help = "`searchmill run FILE` runs whatever is not up to date";
-            return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));
-        }
-        Ok(Selection { from, ..Selection::default() })
     }
 }
 

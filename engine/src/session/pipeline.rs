@@ -1,15 +1,18 @@
-//! Reads and checks a pipeline: file and overrides to a plan.
+//! Reads and checks a pipeline: file and overrides to a plan. Reads the settings of a command from a file, too.
 
 use std::path::Path;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use super::failure::Failure;
 use super::open::Session;
 use super::options::budget;
 use crate::diagnostic::{Diagnostic, SourceMap, Span};
 use crate::execute::RunOptions;
+use crate::operator::ParamIssue;
 use crate::plan::{Plan, bind, check_store};
-use crate::spec::{FILE_NOT_FOUND, Overrides, Reading, SET, Spec, TestCase, read};
+use crate::spec::{FILE_NOT_FOUND, Overrides, Reading, SET, Spanned, Spec, TestCase, locate, read, settings};
 
 /// A checked pipeline.
 #[derive(Debug)]
@@ -34,13 +37,21 @@ impl Pipeline {
     }
 }
 
-/// Whether two findings are the same one, in two rounds of a loop.
-fn is_of_another_round(one: &Diagnostic, other: &Diagnostic) -> bool {
-    let spans = one.labels.iter().map(|label| label.span);
-    let same = one.code == other.code && one.help == other.help;
-    // The spans, too: the same words about another line are another finding.
-    same && spans.eq(other.labels.iter().map(|label| label.span))
-        && without_rounds(&one.message) == without_rounds(&other.message)
+/// The settings of a command, and their places in the file.
+#[derive(Debug)]
+pub struct Settings {
+    /// The settings, typed by their schema.
+    pub values: Value,
+    text: Spanned,
+    sources: SourceMap,
+}
+
+impl Settings {
+    /// Returns the error of a setting, at its place in the file.
+    pub fn refuse(&self, issue: ParamIssue) -> Failure {
+        let error = Diagnostic::error("bad-param", issue.message).at(locate(&self.text, &issue.path).0, "");
+        Failure::Pipeline(vec![error.help_some(issue.help)], Box::new(self.sources.clone()))
+    }
 }
 
 /// Removes the numbers from the rounds in the ids of nodes.
@@ -161,7 +172,14 @@ impl Session {
         problems.sort_by_key(|problem| {
             (problem.code != FILE_NOT_FOUND, problem.span().map(|span| (span.file, span.start)))
         });
-        problems.dedup_by(|one, other| is_of_another_round(one, other));
+        // Of the same finding in several rounds of a loop, one is told.
+        problems.dedup_by(|one, other| {
+            let spans = one.labels.iter().map(|label| label.span);
+            let same = one.code == other.code && one.help == other.help;
+            // The spans, too: the same words about another line are another finding.
+            same && spans.eq(other.labels.iter().map(|label| label.span))
+                && without_rounds(&one.message) == without_rounds(&other.message)
+        });
         Err(Failure::Pipeline(problems, Box::new(sources)))
     }
 
@@ -170,7 +188,20 @@ impl Session {
     /// # Errors
     /// Fails with every node that would write there.
     pub fn check_destinations(&self, pipeline: &Pipeline) -> Result<(), Failure> {
-        let roots = self.place().roots().into_iter();
+        let roots = self.place.roots().into_iter();
         pipeline.refuse(roots.flat_map(|root| check_store(&pipeline.plan, root, self.directory())).collect())
+    }
+
+    /// Reads a YAML file with the settings of a command, by their JSON Schema. Relative paths start at the session's
+    /// directory.
+    ///
+    /// # Errors
+    /// Fails with all errors of the file.
+    pub fn settings(&self, file: &Path, schema: &Value, command: &str) -> Result<Settings, Failure> {
+        let mut sources = SourceMap::new();
+        match settings(&self.directory().join(file), schema, command, &mut sources) {
+            Ok((text, values)) => Ok(Settings { values, text, sources }),
+            Err(problems) => Err(Failure::Pipeline(problems, Box::new(sources))),
+        }
     }
 }

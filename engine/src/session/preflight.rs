@@ -1,6 +1,5 @@
 //! Checks nodes that would run without the GPUs, programs, secrets or columns they need, before a run costs money.
 
-use crate::plan::NodeIndex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use crate::diagnostic::Diagnostic;
 use crate::execute::{Chosen, NO_GPU, Request, Workers, devices, not_known};
 use crate::fingerprint::Digest;
 use crate::node_id::NodeId;
-use crate::plan::{Node, Plan};
+use crate::plan::{Node, NodeIndex, Plan};
 use crate::store::Store;
 
 /// The worker program built for CUDA. A separate program, because it does not start without a driver.

@@ -1,4 +1,4 @@
-//! Runs a checked pipeline.
+//! Runs a checked pipeline, or an operator outside of a run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use super::open::Session;
 use super::options::budget;
 use super::pipeline::Pipeline;
 use super::preflight::with_devices;
+use crate::error::{Blame, OperatorError};
 use crate::events::{Reporter, RunSummary};
 use crate::execute::{Machine, RunOptions, Settings, Stop, run};
 use crate::lineage::openlineage::{Emitter, Job, JobInput, Pipeline as Jobs};
-use crate::operator::{Source, stack_size};
-use crate::plan::{Input, Node, Plan};
+use crate::operator::{Context, ContextParts, Source, http_client, stack_size};
+use crate::plan::{Input, Plan};
 use crate::store::Store;
 
 /// A run that passed all checks and has not started.
@@ -31,7 +32,22 @@ impl PreparedRun {
     /// Returns an emitter that converts the run's events to OpenLineage events.
     pub fn emitter(&self, namespace: String) -> Emitter {
         let (plan, directory) = (&self.plan, self.settings.directory.clone());
-        let jobs = plan.nodes.iter().map(|node| job(plan, node)).collect();
+        let mut jobs = Vec::with_capacity(plan.nodes.len());
+        for node in &plan.nodes {
+            let mut inputs = Vec::with_capacity(node.inputs.len());
+            for Input { port, node: from, output, .. } in &node.inputs {
+                inputs.push(JobInput { port: port.clone(), node: plan[*from].id().to_owned(), output: output.clone() });
+            }
+            jobs.push(Job {
+                node: node.id().to_owned(),
+                operator: node.entry.name.to_owned(),
+                version: node.version(),
+                params: node.identity_params.clone(),
+                about: node.entry.about.to_owned(),
+                inputs,
+                sources: node.sources.iter().filter_map(path).collect(),
+            });
+        }
         let (name, file) = (plan.name.clone(), plan.file.clone());
         Emitter::new(self.store.clone(), Jobs { name, file, directory, namespace, jobs })
     }
@@ -87,27 +103,29 @@ impl Session {
         };
         Ok(PreparedRun { plan: Arc::clone(plan), store, settings })
     }
+
+    /// Calls `work` with the context of an operator: all threads, no seed, no secrets. Not for code that already runs
+    /// on tokio.
+    ///
+    /// # Errors
+    /// Fails if `work` does.
+    pub fn with_context<T>(&self, work: impl FnOnce(&Context) -> Result<T, OperatorError>) -> Result<T, Failure> {
+        let runtime = runtime()?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let bare = ContextParts::bare(self.directory(), runtime.handle(), http_client()?);
+        match work(&Context::new(ContextParts { threads, ..bare })) {
+            // Params of a command or of the page, not of a pipeline: the caller can mend them.
+            Err(error) if error.blame == Blame::Pipeline => {
+                Err(Failure::Usage { message: error.message, help: error.help })
+            }
+            answer => Ok(answer?),
+        }
+    }
 }
 
 /// Creates a runtime for one call.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?)
-}
-
-fn job(plan: &Plan, node: &Node) -> Job {
-    let mut inputs = Vec::with_capacity(node.inputs.len());
-    for Input { port, node: from, output, .. } in &node.inputs {
-        inputs.push(JobInput { port: port.clone(), node: plan[*from].id().to_owned(), output: output.clone() });
-    }
-    Job {
-        node: node.id().to_owned(),
-        operator: node.entry.name.to_owned(),
-        version: node.version(),
-        params: node.identity_params.clone(),
-        about: node.entry.about.to_owned(),
-        inputs,
-        sources: node.sources.iter().filter_map(path).collect(),
-    }
 }
 
 fn path(source: &Source) -> Option<String> {

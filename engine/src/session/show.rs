@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::failure::{Failure, check_released};
 use super::find::{Origin, find};
-use super::open::Session;
-use super::views::StoreView;
+use super::open::{Session, StoreView};
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, RowsInput, TreeInput, TreeKind};
 use crate::store::{ArtifactId, Store, outside_id};

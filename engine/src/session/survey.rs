@@ -63,7 +63,7 @@ impl Session {
     /// Fails as [`Session::survey`] does.
     pub fn estimate(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
         let chosen = self.chosen(&pipeline.plan, options)?;
-        let request = chosen.request(self.directory(), options).with_estimates();
+        let request = Request { estimates: true, ..chosen.request(self.directory(), options) };
         Ok(survey(&pipeline.plan, self.look()?, request)?)
     }
 
@@ -102,21 +102,15 @@ impl Session {
         };
         // Only the node and its dependencies are looked up.
         let selected = with_all_before(plan, &behind.iter().copied().collect());
-        let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(&options.limit) };
+        let request = Request { selected: Some(&selected), ..Request::new(self.directory(), &options.limit) };
         let mut survey = survey(plan, store, request)?;
         // The survey knows the decisions, and so which round is handed on.
-        let chosen = match &of_loop {
-            Some(asked) => {
-                survey.of_loops.iter().find(|output| output.name == asked.name).and_then(|output| output.node)
-            }
-            None => None,
-        };
+        let chosen = of_loop.as_ref().and_then(|asked| {
+            survey.of_loops.iter().find(|output| output.name == asked.name).and_then(|output| output.node)
+        });
         let Some(index) = chosen.or(behind.first().copied()) else { return Err(unknown_node(plan, node)) };
         let Some(found) = plan.get(index) else { return Err(unknown_node(plan, node)) };
-        let before = match &options.against {
-            Some(run) => Some(before(store, run, found.id())?),
-            None => None,
-        };
+        let before = options.against.as_ref().map(|run| before(store, run, found.id())).transpose()?;
         let Some(mut status) = survey.nodes.remove(&index) else { return Err(unknown_node(plan, node)) };
         if of_loop.is_some() && chosen.is_none() {
             // Which round it is of depends on the decisions, whatever is known of the last one.

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
-use super::views::LineageView;
+use super::open::Session;
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::NodeKey;
 use crate::lineage::{
-    Ancestry, Catalog, Closure, Descendants, Graph, GraphStep, Roots, Target, ancestry, descent, downstream, graph,
-    resolve, upstream,
+    Ancestry, Catalog, Closure, Descendants, Graph, GraphStep, Roots, Step, Target, ancestry, descent, downstream,
+    graph, resolve, upstream,
 };
 use crate::store::{ArtifactId, Store, StoreUse};
 
@@ -32,6 +32,18 @@ pub struct Trace {
     roots: Roots,
     /// Prevents garbage collection during the trace. `None` for a read-only store, which cannot be collected either.
     _in_use: Option<StoreUse>,
+}
+
+/// What results were made from, and whether they are still what was recorded. [`Session::lineage`] returns it.
+pub struct LineageView<'s> {
+    pub(super) session: &'s Session,
+}
+
+impl Session {
+    /// Returns traces, audits and attestations of results.
+    pub fn lineage(&self) -> LineageView<'_> {
+        LineageView { session: self }
+    }
 }
 
 impl LineageView<'_> {
@@ -67,10 +79,21 @@ impl Trace {
     /// # Errors
     /// Fails if no table of the trace's root has the row, or if several may have it.
     pub fn ancestry(&self, row: &str) -> Result<Ancestry, Failure> {
-        if self.roots.artifacts.len() > 1 {
-            return self.of_any_output(row);
-        }
-        let start = self.start(row)?;
+        let (mut artifacts, key) = (self.roots.artifacts.iter(), self.roots.keys.first().copied());
+        let start = match (artifacts.next(), artifacts.next()) {
+            (Some(id), None) => (*id, key),
+            (None, _) => return Err(Failure::usage("`--row` needs a table: name a node or an artifact")),
+            _ => {
+                // Of the outputs of one node, the first that has the row counts.
+                if let (Some(key), 1) = (key, self.roots.keys.len())
+                    && let Some(step) = self.closure.step(&key)
+                {
+                    return self.of_any_output(step, row);
+                }
+                let failure = Failure::usage(format!("several tables may contain the row `{row}`"));
+                return Err(failure.with_help("name one output: NODE.PORT"));
+            }
+        };
         ancestry(&self.store, &self.closure, start, row).map_err(|error| match error.blame {
             Blame::Pipeline => Failure::usage(error.message),
             _ => error.into(),
@@ -113,26 +136,11 @@ impl Trace {
         self.graph.steps.iter().filter(|step| keys.contains(&step.key)).collect()
     }
 
-    /// Returns the artifact that holds the row, and the result that produced it.
-    fn start(&self, row: &str) -> Result<(ArtifactId, Option<NodeKey>), Failure> {
-        let (mut artifacts, key) = (self.roots.artifacts.iter(), self.roots.keys.first().copied());
-        match (artifacts.next(), artifacts.next()) {
-            (Some(id), None) => Ok((*id, key)),
-            (None, _) => Err(Failure::usage("`--row` needs a table: name a node or an artifact")),
-            _ => Err(Failure::usage(format!("several tables may contain the row `{row}`"))
-                .with_help("name one output: NODE.PORT")),
-        }
-    }
-
     /// Traces the row in the first output of the node that has it.
-    fn of_any_output(&self, row: &str) -> Result<Ancestry, Failure> {
-        let (Some(key), 1) = (self.roots.keys.first(), self.roots.keys.len()) else {
-            return self.start(row).map(|_| Ancestry::default());
-        };
-        let Some(step) = self.closure.step(key) else { return self.start(row).map(|_| Ancestry::default()) };
+    fn of_any_output(&self, step: &Step, row: &str) -> Result<Ancestry, Failure> {
         for output in step.result.outputs.values() {
             if self.roots.artifacts.contains(&output.id)
-                && let Some(found) = if_found(ancestry(&self.store, &self.closure, (output.id, Some(*key)), row))?
+                && let Some(found) = if_found(ancestry(&self.store, &self.closure, (output.id, Some(step.key)), row))?
             {
                 return Ok(found);
             }

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
-use super::rerun::{Outcome, Rerun};
+use super::{Outcome, Rerun};
 use crate::endpoint::{Begun, CallJournal, KeptCall};
 use crate::error::OperatorError;
-use crate::execute::kernels::call_journal::Sent;
+use crate::execute::kernels::call_journal::{Observations, Sent};
 use crate::execute::kernels::dry_run::{Answers, quiet_context};
-use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::samples::{Drawing, Pending, Sample};
-use crate::fingerprint::{Beside, CallPlace, Digest, Preimage, RowKeys, calls_base, hash_bytes};
+use crate::fingerprint::{Beside, Digest, Preimage, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;
 use crate::operator::{AsyncMapKernel, Context, InputArtifact, Kernel};
 use crate::store::{CallCache, Store};
@@ -118,7 +117,8 @@ async fn compare_row(
     let mut choices = Vec::new();
     let mut other = Compared::Unknown;
     for _ in 0..WAYS {
-        let journal = Arc::new(Remembered::new(answers.clone(), sample.call_place(context), choices));
+        let sent = Sent::new(answers.calls.base(), sample.call_place(context));
+        let journal = Arc::new(Remembered { answers: answers.clone(), sent, choices, had: Mutex::default() });
         let own = Arc::clone(&journal) as Arc<dyn CallJournal>;
         let (result, _) = sample.run(kernel, context, Some(own), &answers.observed, answers.since).await;
         if let Ok(output) = result {
@@ -159,11 +159,6 @@ struct Remembered {
 }
 
 impl Remembered {
-    fn new(answers: Answers, place: CallPlace, choices: Vec<usize>) -> Self {
-        let sent = Sent::new(answers.calls.base(), place);
-        Self { answers, sent, choices, had: Mutex::default() }
-    }
-
     /// Returns the next combination of answers: the last call with a further answer takes it.
     fn next_way(&self) -> Option<Vec<usize>> {
         let had = self.had.lock().unwrap_or_else(PoisonError::into_inner);

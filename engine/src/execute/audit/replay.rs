@@ -1,19 +1,18 @@
 //! Recomputes recorded results into a scratch store and compares them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use indexmap::IndexMap;
 
-use super::rerun::{Outcome, Rerun};
-use super::restored::Restored;
 use super::spot_check::{check_rows, recheck};
+use super::{Outcome, Rerun};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
 use crate::execute::kernels::run_kernel;
-use crate::execute::process::versions::version;
+use crate::execute::process::version;
 use crate::execute::settings::resources::Machine;
 use crate::fingerprint::{SeenSources, SourceDigests, SourceIdentity, identity_params};
 use crate::lineage::{
@@ -26,7 +25,7 @@ use crate::operator::{
 };
 use crate::plan::with_files_of_services;
 use crate::spec::service_of;
-use crate::store::{ArtifactId, Store, StoreSink};
+use crate::store::{ArtifactId, Store, StoreError, StoreSink};
 
 /// What to recompute, and how.
 #[derive(Clone)]
@@ -66,8 +65,20 @@ pub(crate) async fn replay(
     let work = tokio::task::spawn_blocking(move || {
         let restored = Restored::of(&closure, &report);
         let mut bench = Bench { store, registry, options, http, restored };
-        let checked = bench.check_all(&closure, &told, &mut report);
-        bench.note_nothing(&mut report);
+        let checked = closure.steps.iter().try_for_each(|step| {
+            bench.check(step, &told, &mut report)?;
+            Ok::<_, OperatorError>(bench.restored.used(step)?)
+        });
+        // Requested checks that applied to no node.
+        let asked = [
+            (bench.options.replay, "replay", "no node behind the target is computed without asking the outside"),
+            (bench.options.recheck, "recheck", "no node behind the target asks the outside"),
+        ];
+        for (is_wanted, check, why) in asked {
+            if is_wanted && report.nodes.iter().all(|node| node.check != check) {
+                report.note_node("any node", check, NOT_CHECKED, why.to_owned());
+            }
+        }
         // Also after a failure: what was computed again must not stay in the store.
         bench.restored.remove()?;
         checked?;
@@ -88,7 +99,7 @@ impl<E: Into<OperatorError>> From<E> for Unchecked {
 
 /// Returns the files that an operator reads, if they match the record.
 fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, Unchecked> {
-    let digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
+    let digests = SourceDigests::new(BTreeMap::new(), version);
     let sources = operator.declaration.sources(directory);
     let (identities, files) =
         digests.identify(&sources, directory).map_err(|problem| Unchecked(format!("its source {problem}")))?;
@@ -159,21 +170,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn check_all(&mut self, closure: &Closure, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
-        for step in &closure.steps {
-            self.check(step, told, report)?;
-            self.restored.used(step)?;
-        }
-        Ok(())
-    }
-
     fn check(&mut self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
         let (known, bound) = (self.registry.get(&step.preimage.operator).is_some(), self.bound(step));
         // Params that cannot be bound are reported by one of the two checks.
         let unbound = known && !self.options.replay;
         let is_external = bound.as_ref().map_or(unbound, |bound| bound.declaration.effect == Effect::External);
+        // Whether its bytes repeat somewhere, according to the record or else the operator.
+        let recorded = step.result.origin.as_ref().and_then(|origin| Some(origin.computed.as_ref()?.repeats));
+        let repeats = recorded.or(bound.as_ref().map(|bound| bound.declaration.repeatability));
+        let may_repeat = repeats.is_some_and(|repeats| repeats != Repeatability::Not);
         // A result that does not repeat is reported as not checked, unless its answers are compared below.
-        if self.options.replay && (!is_external || self.may_repeat(step) || !self.options.recheck) {
+        if self.options.replay && (!is_external || may_repeat || !self.options.recheck) {
             told(step.name());
             self.check_by(Check::Replay, step, report)?;
         }
@@ -185,16 +192,6 @@ impl Bench {
             }
         }
         Ok(())
-    }
-
-    /// Whether the bytes of an external node repeat somewhere, according to the record or else the operator.
-    fn may_repeat(&self, step: &Step) -> bool {
-        let origin = step.result.origin.as_ref();
-        let repeats = match origin.and_then(|origin| origin.computed.as_ref()) {
-            Some(computed) => Some(computed.repeats),
-            None => self.bound(step).map(|operator| operator.declaration.repeatability),
-        };
-        repeats.is_some_and(|repeats| repeats != Repeatability::Not)
     }
 
     /// Returns the operator with its recorded params.
@@ -224,19 +221,6 @@ impl Bench {
         let outcome = outcome.unwrap_or_else(|Unchecked(why)| Outcome::NotChecked(why));
         note(step.name(), check.name(), outcome, report);
         Ok(())
-    }
-
-    /// Notes requested checks that applied to no node.
-    fn note_nothing(&self, report: &mut Report) {
-        let asked = [
-            (self.options.replay, "replay", "no node behind the target is computed without asking the outside"),
-            (self.options.recheck, "recheck", "no node behind the target asks the outside"),
-        ];
-        for (is_wanted, check, why) in asked {
-            if is_wanted && report.nodes.iter().all(|node| node.check != check) {
-                report.note_node("any node", check, NOT_CHECKED, why.to_owned());
-            }
-        }
     }
 
     fn outcome(&self, check: Check, step: &Step, scratch: &Store, report: &Report) -> Result<Outcome, Unchecked> {
@@ -377,10 +361,12 @@ impl Bench {
                     None => rewritten += 1,
                 }
             } else if report.damaged.contains(&output.id)
-                && let Ok(Some(found)) = self.tampered(scratch, &output.id)
+                && let Ok(InputArtifact::Rows(one)) = self.store.open_input(&output.id)
+                && let Ok(InputArtifact::Rows(other)) = scratch.open_input(&output.id)
+                && let Ok(Some((found, rows))) = first_difference(&one, &other)
             {
                 // The record is right, but the files are not: find the difference if they can still be read.
-                differences.push((port.clone(), found.0, found.1));
+                differences.push((port.clone(), found, rows));
             }
         }
         if differences.is_empty() {
@@ -392,14 +378,6 @@ impl Bench {
             return Ok(Outcome::Same(format!("{ports} outputs, {rows} rows, {bytes} bytes: {how}")));
         }
         Ok(Outcome::Differs(differences))
-    }
-
-    /// Returns the first difference between a damaged table and the recomputed one with the same id.
-    fn tampered(&self, scratch: &Store, id: &ArtifactId) -> Result<Option<(Difference, u64)>, OperatorError> {
-        match (self.store.open_input(id)?, scratch.open_input(id)?) {
-            (InputArtifact::Rows(one), InputArtifact::Rows(other)) => first_difference(&one, &other),
-            _ => Ok(None),
-        }
     }
 
     /// Returns the first difference between a recorded and a recomputed artifact of different bytes, and the number of
@@ -440,5 +418,68 @@ fn note(node: &str, check: &'static str, outcome: Outcome, report: &mut Report) 
                 report.find(Severity::Difference, check, node, place, message);
             }
         }
+    }
+}
+
+/// Released artifacts that a replay has made again: kept aside while later steps need them.
+struct Restored {
+    /// The inputs of later steps that are one of the released artifacts.
+    users: BTreeMap<ArtifactId, usize>,
+    here: BTreeSet<ArtifactId>,
+    /// Holds them; removed at the end.
+    aside: Option<Store>,
+}
+
+impl Restored {
+    fn of(closure: &Closure, report: &Report) -> Self {
+        let mut users = BTreeMap::new();
+        for input in closure.steps.iter().flat_map(|step| &step.inputs) {
+            // What lies in the store needs no second copy.
+            if report.released.contains_key(&input.id) {
+                *users.entry(input.id).or_default() += 1;
+            }
+        }
+        Self { users, here: BTreeSet::new(), aside: None }
+    }
+
+    /// Takes what a step gave again out of its scratch store.
+    fn retain(&mut self, store: &Store, scratch: &Store, id: &ArtifactId) -> Result<(), StoreError> {
+        if self.users.contains_key(id) && self.here.insert(*id) {
+            let aside = match &mut self.aside {
+                Some(aside) => aside,
+                empty => empty.insert(store.scratch()?),
+            };
+            aside.take_over(scratch, id)?;
+        }
+        Ok(())
+    }
+
+    /// Opens an artifact of the store, or one that is here again.
+    fn open(&self, store: &Store, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
+        match &self.aside {
+            Some(aside) if self.here.contains(id) => aside.open_input(id),
+            _ => store.open_input(id),
+        }
+    }
+
+    /// Removes what no later step uses.
+    fn used(&mut self, step: &Step) -> Result<(), StoreError> {
+        for input in &step.inputs {
+            let Some(users) = self.users.get_mut(&input.id) else { continue };
+            *users -= 1;
+            if *users == 0 {
+                self.users.remove(&input.id);
+                if self.here.remove(&input.id)
+                    && let Some(aside) = &self.aside
+                {
+                    aside.discard(&input.id)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(self) -> Result<(), StoreError> {
+        self.aside.map_or(Ok(()), Store::remove)
     }
 }

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use searchmill_schemas::{RecordKind, to_batch};
 
-use super::rerun::{Outcome, Rerun};
+use super::{Outcome, Rerun};
 use crate::error::OperatorError;
 use crate::lineage::{Difference, difference, read_rows, row_difference, rows_with, texts};
 use crate::operator::{InputArtifact, MapKernel, MapOutput, RowsInput};

@@ -17,8 +17,11 @@ pub(crate) struct History {
     own: String,
     nodes: OnceLock<BTreeMap<NodeId, NodeRun>>,
     /// The last results of the plan's frozen nodes.
-    frozen: OnceLock<BTreeMap<NodeId, Result<NodeRun, String>>>,
+    frozen: OnceLock<BTreeMap<NodeId, LastOutputs>>,
 }
+
+/// The last outputs of a frozen node, or why they cannot be used.
+type LastOutputs = Result<NodeRun, String>;
 
 impl History {
     pub(crate) fn before(own: &str) -> Self {
@@ -30,15 +33,9 @@ impl History {
         self.nodes.get_or_init(|| self.read(plan, store)).get(node)
     }
 
-    /// Returns the newest outputs of a frozen node computed under that limit, or why the newest ones cannot be used.
-    pub(crate) fn last_of_frozen(
-        &self,
-        plan: &Plan,
-        store: &Store,
-        limit: Option<&RowLimit>,
-        node: &str,
-    ) -> Option<&Result<NodeRun, String>> {
-        self.frozen.get_or_init(|| self.read_frozen(plan, store, limit)).get(node)
+    /// Returns the newest outputs of the frozen nodes computed under that limit, or why the newest ones cannot be used.
+    pub(crate) fn frozen(&self, plan: &Plan, store: &Store, limit: &RowLimit) -> &BTreeMap<NodeId, LastOutputs> {
+        self.frozen.get_or_init(|| self.read_frozen(plan, store, limit))
     }
 
     /// Iterates over the pipeline's runs among the newest `most` runs, newest first, imported ones last.
@@ -50,12 +47,7 @@ impl History {
 
     /// Reads the last results of frozen nodes. Searches all runs if necessary: a frozen node without a last result
     /// would run.
-    fn read_frozen(
-        &self,
-        plan: &Plan,
-        store: &Store,
-        limit: Option<&RowLimit>,
-    ) -> BTreeMap<NodeId, Result<NodeRun, String>> {
+    fn read_frozen(&self, plan: &Plan, store: &Store, limit: &RowLimit) -> BTreeMap<NodeId, LastOutputs> {
         let mut found = BTreeMap::new();
         let mut missing: BTreeMap<&str, &Node> = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| node.spec.freeze) {
@@ -108,7 +100,7 @@ impl History {
 }
 
 /// Returns why the recorded outputs cannot be used for a frozen node.
-fn unfit(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<&RowLimit>) -> Option<String> {
+fn unfit(node: &Node, last: &NodeRun, run: &RunRecord, limit: &RowLimit) -> Option<String> {
     let id = &run.id;
     if last.operator != node.entry.name {
         return Some(format!("run {id} made it with `{}`, not `{}`", last.operator, node.entry.name));
@@ -119,12 +111,8 @@ fn unfit(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<&RowLimit>)
             return Some(format!("run {id} has outputs of other types"));
         }
     }
-    let none = RowLimit::default();
-    let limit = limit.unwrap_or(&none);
-    if run.limit == *limit {
-        return None;
-    }
-    Some(format!("run {id} had {}, this one has {}", words(&run.limit), words(limit)))
+    let had = words(&run.limit);
+    (run.limit != *limit).then(|| format!("run {id} had {had}, this one has {}", words(limit)))
 }
 
 fn words(limit: &RowLimit) -> String {

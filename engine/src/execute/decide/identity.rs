@@ -39,7 +39,8 @@ pub(crate) struct Parts {
     pub(crate) inputs: Vec<InputIdentity>,
     outputs: Vec<OutputIdentity>,
     sources: Vec<SourceIdentity>,
-    seen: Arc<SeenSources>,
+    /// The sources as the key saw them.
+    pub(crate) seen: Arc<SeenSources>,
     params: Value,
 }
 
@@ -109,11 +110,6 @@ impl Parts {
         calls_base(endpoint, &beside, is_observed)
     }
 
-    /// Returns the sources as the key saw them.
-    pub(crate) fn seen(&self) -> &Arc<SeenSources> {
-        &self.seen
-    }
-
     /// Returns the local files behind the sources.
     pub(crate) fn files(&self) -> Vec<SourceFile> {
         let mut files = Vec::new();
@@ -132,7 +128,7 @@ impl Parts {
     }
 
     /// Returns the inputs at all ports except `main_port`.
-    pub(super) fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
+    fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
         self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
     }
 }

@@ -3,20 +3,19 @@
 
 pub(super) mod history;
 pub(super) mod identity;
-pub(super) mod lookup;
 pub(super) mod loop_decision;
 
 use serde_json::Value;
 
 use self::history::History;
 use self::identity::{Known, Parts};
-use self::lookup::{Lookup, damage_reason, look_up};
-use super::settings::request::{Request, Retry};
+use super::settings::options::{Request, Retry};
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
 use crate::node_id::NodeId;
 use crate::operator::{Effect, PortType};
 use crate::plan::{Node, NodeIndex, Plan};
+use crate::spec::OnError;
 use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
 /// What to do with a node.
@@ -79,7 +78,7 @@ impl Decider<'_> {
         let node = &self.plan[index];
         let mut last = None;
         if node.spec.freeze {
-            last = self.history.last_of_frozen(self.plan, self.store, self.request.limit, node.id());
+            last = self.history.frozen(self.plan, self.store, self.request.limit).get(node.id());
         }
         let frozen = match last {
             Some(Ok(last)) if self.is_cut_short(last) => return Ok(Decision::Misfit(misfit(CUT_SHORT))),
@@ -167,15 +166,18 @@ impl Decider<'_> {
 
     /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
     fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
+        // Stands for the digest of an unknown input: no content has it.
+        let unknown = Digest::from_bytes([0; 32]);
         let mut on: Vec<NodeId> = Vec::new();
         let mut filled = Known::new();
         for input in &node.inputs {
             if !known.contains_key(&input.node) {
                 on.push(self.plan[input.node].id().to_owned());
             }
+            let artifact_type = (&input.port_type).into();
             let output = match known.get(&input.node).and_then(|outputs| outputs.get(&input.output)) {
                 Some(output) => output.clone(),
-                None => unknown_output(&input.port_type),
+                None => OutputRecord { id: unknown.into(), artifact_type, rows: 0, bytes: 0 },
             };
             filled.entry(input.node).or_default().insert(input.output.clone(), output);
         }
@@ -184,7 +186,13 @@ impl Decider<'_> {
         let Ok(Some(parts)) = Parts::gather(node, &filled, sources, directory, limit) else {
             return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() };
         };
-        let preimage = without_unknown(parts.key(node).1);
+        let mut preimage = parts.key(node).1;
+        // No key can be derived from it by mistake.
+        for input in preimage["inputs"].as_array_mut().into_iter().flatten() {
+            if input[2].as_str() == Some(unknown.hex().as_str()) {
+                input[2] = Value::Null;
+            }
+        }
         let mut reasons = self.reasons(node, None, &preimage);
         // `NeverRan` and `Unfinished` are not conclusive yet: they depend on the inputs.
         reasons.retain(|reason| !matches!(reason, Reason::NeverRan | Reason::Unfinished));
@@ -194,9 +202,6 @@ impl Decider<'_> {
     /// Returns why a node runs, compared with the last run that recorded it.
     fn reasons(&self, node: &Node, key: Option<&NodeKey>, preimage: &Value) -> Vec<Reason> {
         let Some(last) = self.history.last(self.plan, self.store, node.id()) else { return vec![Reason::NeverRan] };
-        if last.key.is_none() {
-            return vec![Reason::NeverRan];
-        }
         // It began with this key and has no result: it was interrupted or failed.
         if last.key.as_ref() == key {
             return vec![Reason::Unfinished];
@@ -208,23 +213,75 @@ impl Decider<'_> {
     }
 }
 
-/// Placeholder for the digest of an unknown input: no content has this digest.
-fn unknown() -> Digest {
-    Digest::from_bytes([0; 32])
+/// The result of a store lookup.
+pub(crate) enum Lookup {
+    /// A result whose files all exist, except those of the named outputs, which were released.
+    Hit(Box<NodeResult>, Vec<String>),
+    /// The reasons for a miss.
+    Miss(Vec<Reason>),
 }
 
-fn unknown_output(port_type: &PortType) -> OutputRecord {
-    OutputRecord { id: unknown().into(), artifact_type: port_type.into(), rows: 0, bytes: 0 }
-}
-
-/// Replaces unknown contents in a preimage by `null`, so that no key can be derived from it by mistake.
-fn without_unknown(mut preimage: Value) -> Value {
-    for input in preimage["inputs"].as_array_mut().into_iter().flatten() {
-        if input[2].as_str() == Some(unknown().hex().as_str()) {
-            input[2] = Value::Null;
+/// Looks a key up. A result is a miss, with a reason, if its files are missing or damaged or differ from the record, if
+/// failed rows are to be retried, or if a forced run was to replace it; with `needed`, also if they were released.
+pub(crate) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry, needed: bool) -> Lookup {
+    let Some(result) = store.result(key) else {
+        return Lookup::Miss(store.tombstone(key).map(|_| Reason::Collected).into_iter().collect());
+    };
+    let (result, cut_off) = after_force(store, node, parts, result);
+    let mut released = Vec::new();
+    for (port, port_type) in &node.outputs {
+        let checked = match result.outputs.get(port) {
+            Some(output) if output.artifact_type == port_type.into() => store.check_output(output),
+            _ => Err(Damage::Corrupt),
+        };
+        match checked {
+            Ok(()) => {}
+            Err(Damage::Released) if !needed => released.push(port.clone()),
+            Err(damage) => return Lookup::Miss(vec![damage_reason(port, damage)]),
         }
     }
-    preimage
+    let rejects = result.rejects();
+    if retry == Retry::Nothing {
+        return Lookup::Hit(Box::new(result), released);
+    }
+    if cut_off {
+        return Lookup::Miss(vec![Reason::ForceUnfinished]);
+    }
+    if node.operator.declaration.effect == Effect::External && rejects > 0 {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
+    }
+    if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
+    }
+    Lookup::Hit(Box::new(result), released)
+}
+
+/// Whether the node pays for its rows: `--force` then leaves a floor that decides whether a result counts.
+pub(crate) fn has_floor(node: &Node) -> bool {
+    node.operator.declaration.rows.is_some() && node.operator.declaration.pays()
+}
+
+/// Returns the result that counts after the last forced run of its key, on any machine; `true` if that run was
+/// interrupted and the result is the one it was to replace.
+fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) -> (NodeResult, bool) {
+    if !has_floor(node) {
+        return (result, false);
+    }
+    // If the floor cannot be read, the node runs and reports the error.
+    let wanted = store.floor(&parts.row_base(node)).map_or(u64::MAX, |floor| floor.wanted(&result.key));
+    if result.since() >= wanted {
+        return (result, false);
+    }
+    store.result_since(&result.key, wanted).map_or((result, true), |newer| (newer, false))
+}
+
+fn damage_reason(port: &str, damage: Damage) -> Reason {
+    let port = port.to_owned();
+    match damage {
+        Damage::Missing => Reason::ArtifactMissing { port },
+        Damage::Corrupt => Reason::ArtifactCorrupt { port },
+        Damage::Released => Reason::Released { port },
+    }
 }
 
 /// Returns the differences between two preimages; in `now`, contents may be unknown (`null`).

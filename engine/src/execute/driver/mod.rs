@@ -2,16 +2,13 @@
 //! records nodes, settles the plan when a loop ends, releases folders, schedules. It never blocks: a node lives on a
 //! task of its own (`node::live`) and reports once, when it has ended.
 //!
-//! `scheduler` says what is next. `run_log` records outcomes and reports them, `event_log` writes the events.
-//! `recompute` counts nodes that run again. `release_policy` says what a run may release, and `release` does it.
+//! `scheduler` says what is next. `settle` handles the end of a node: `run_log` records outcomes and events, `recompute`
+//! counts nodes that run again. `release_policy` says what a run may release, and `release` does it.
 
-mod run_id;
 mod scheduler;
 mod recompute;
-mod event_log;
 mod run_log;
 mod release_policy;
-mod launch;
 mod settle;
 mod release;
 
@@ -22,23 +19,25 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::recompute::Recomputes;
 use self::release_policy::ReleasePolicy;
-use self::run_log::RunLog;
+use self::run_log::{RunLog, ended};
 use self::scheduler::{Command, Event as Step, Scheduler, Task};
+use super::decide::Look;
 use super::decide::history::History;
 use super::decide::identity::Known;
-use super::node::NodeDone;
+use super::node::deliver::{Delivery, hands_over};
 use super::node::endpoints::{Endpoints, redactor};
-use super::node::run::Run;
-use super::process::versions::version;
+use super::node::job::{KnownResult, Run, Upstream};
+use super::node::{Decided, NodeDone, Success, decide, is_settled_at_once, live};
+use super::process::version;
+use super::settings::Stop;
 use super::settings::options::Settings;
 use super::settings::resources::{Demand, Pool};
-use super::settings::stop::Stop;
 use crate::error::OperatorError;
 use crate::events::{Reporter, RunSummary};
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::http_client;
-use crate::plan::{NodeIndex, Plan, with_all_before_but};
-use crate::store::{ArtifactId, Neighbours, Pin, Store, StoreError, StoreUse};
+use crate::plan::{NodeIndex, Plan, with_all_before, with_all_before_but};
+use crate::store::{ArtifactId, Neighbours, NodeOutcome, Pin, Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -58,7 +57,11 @@ pub(crate) async fn run(
     if let Some(watch) = watch {
         watch.abort();
     }
-    driver.finish(outcome)
+    driver.log.end();
+    if let Some(known) = driver.run.sources.changed() {
+        driver.run.store.keep_sources(&known)?;
+    }
+    driver.log.close(outcome)
 }
 
 /// The outcome of work on another thread.
@@ -103,16 +106,6 @@ struct ReleaseState {
     running: usize,
 }
 
-impl ReleaseState {
-    /// Nothing is released by a test, or where no loop has `keep:`.
-    fn of(plan: &Plan, settings: &Settings) -> Self {
-        if settings.trial.is_some() {
-            return Self::default();
-        }
-        Self { policy: ReleasePolicy::of(plan, &settings.chosen.asked), ..Self::default() }
-    }
-}
-
 impl Driver {
     fn new(
         plan: Arc<Plan>,
@@ -129,11 +122,15 @@ impl Driver {
         let sources = SourceDigests::new(store.known_sources(), version).until(move || own_stop.is_draining());
         let redactor = redactor(&plan, &options);
         let log = RunLog::open(&plan, &store, wanted.len(), &options.asked.limit, options.fits, reporter, &redactor)?;
-        let endpoints = Endpoints::new(&plan, &options, &store, log.run(), redactor);
-        let releases = ReleaseState::of(&plan, &options);
+        let endpoints = Endpoints::new(&plan, &options, &store, &log.record.id, redactor);
+        let mut releases = ReleaseState::default();
+        // Nothing is released by a test, or where no loop has `keep:`.
+        if options.trial.is_none() {
+            releases.policy = ReleasePolicy::of(&plan, &options.chosen.asked);
+        }
         let run = Run {
-            id: log.run().to_owned(),
-            started: (log.started() * 1e9) as u64,
+            id: log.record.id.clone(),
+            started: (log.record.started * 1e9) as u64,
             plan,
             store,
             options: Arc::new(options),
@@ -141,9 +138,9 @@ impl Driver {
             stop,
             http: http_client().map_err(StoreError::Machine)?,
             endpoints: Arc::new(endpoints),
-            history: Arc::new(History::before(log.run())),
+            history: Arc::new(History::before(&log.record.id)),
             sources: Arc::new(sources),
-            records: log.records(),
+            records: Arc::clone(&log.records),
         };
         Ok(Self {
             run: Arc::new(run),
@@ -162,8 +159,21 @@ impl Driver {
 
     async fn drive(&mut self, mut receiver: UnboundedReceiver<Report>) -> Result<(), StoreError> {
         self.log.begin();
-        let mut scheduler = self.scheduler();
-        let mut commands = scheduler.start();
+        let (plan, options) = (&self.run.plan, &self.run.options);
+        let mut tasks = Vec::with_capacity(plan.nodes.len());
+        for (index, node) in plan.indexed() {
+            tasks.push(Task {
+                dependents: plan.dependents(index),
+                dependencies: plan.dependencies(index).len(),
+                demand: Demand {
+                    gpus: options.asked.workers.gpus(&node.spec.resources),
+                    memory: node.spec.resources.memory.unwrap_or_default(),
+                },
+            });
+        }
+        let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
+        let mut scheduler = Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going);
+        let mut commands = scheduler.launch();
         let mut has_stopped = false;
         let notify = Arc::clone(&self.run.stop.notify);
         loop {
@@ -172,7 +182,7 @@ impl Driver {
             stopped.as_mut().enable();
             if self.run.stop.is_draining() && !has_stopped {
                 has_stopped = true;
-                self.log.interrupted();
+                self.log.summary.interrupted = true;
                 commands.extend(scheduler.step(Step::Stop));
             }
             self.carry_out(&mut scheduler, &mut commands)?;
@@ -207,46 +217,72 @@ impl Driver {
         }
     }
 
-    fn scheduler(&self) -> Scheduler {
-        let (plan, options) = (&self.run.plan, &self.run.options);
-        let mut tasks = Vec::with_capacity(plan.nodes.len());
-        for (index, node) in plan.indexed() {
-            tasks.push(Task {
-                dependents: plan.dependents(index),
-                dependencies: plan.dependencies(index).len(),
-                demand: Demand {
-                    gpus: options.asked.workers.gpus(&node.spec.resources),
-                    memory: node.spec.resources.memory.unwrap_or_default(),
-                },
-            });
+    /// Starts a node. If its result is known, it may settle at once; else it lives on a task of its own.
+    fn launch(&mut self, index: NodeIndex) -> Result<(), StoreError> {
+        if !self.wanted.contains(&index) {
+            return self.end(Step::Succeeded(index));
         }
-        let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
-        Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
+        if let Some(end) = self.run.plan.ended(index) {
+            self.log.ended(self.run.node(index), &end)?;
+            self.leave_out(index);
+            return self.end(Step::Succeeded(index));
+        }
+        // To decide about it, files may have to be read, or the network awaited: that is done on another thread.
+        let node = self.run.node(index);
+        let may_block = hands_over(node) || !node.sources.is_empty() || self.run.store.is_shared();
+        // If its result was just found damaged, all files of it are compared.
+        let look = if self.recomputes.remaking.contains_key(&index) { Look::Closely } else { Look::Here };
+        let decided = match self.run.options.given(index).cloned() {
+            Some(outputs) => Some(Decided::Known(KnownResult { outputs, ..KnownResult::default() })),
+            None if may_block || look == Look::Closely => None,
+            None => Some(decide(&self.run, index, &self.known, look)?.into()),
+        };
+        match decided {
+            // Most nodes of a plan that ran before: they need no task, and unblock others at once.
+            Some(Decided::Known(result)) if is_settled_at_once(&self.run, index) => {
+                let delivery = Delivery::Done(Vec::new());
+                self.recorded(index, Success { result, delivery, holds: None, decision: None })
+            }
+            decided => {
+                let (run, upstream, reports) = (Arc::clone(&self.run), self.upstream(index), self.reports.clone());
+                tokio::spawn(async move {
+                    let done = live(run, index, decided, look, upstream).await;
+                    // Sending fails only when the run has already failed.
+                    drop(reports.send(Report::Done(Box::new(done))));
+                });
+                Ok(())
+            }
+        }
     }
 
-    /// Starts blocking work on another thread; its report arrives over the channel.
-    fn elsewhere(&self, work: impl FnOnce(&Run) -> Report + Send + 'static) {
-        let (run, reports) = (Arc::clone(&self.run), self.reports.clone());
-        tokio::task::spawn_blocking(move || {
-            // Sending fails only when the run has already failed.
-            drop(reports.send(work(&run)));
-        });
+    /// Returns what is settled before a node, as far as it may look at it.
+    fn upstream(&self, index: NodeIndex) -> Upstream {
+        let node = self.run.node(index);
+        let mut nodes: BTreeSet<NodeIndex> = node.inputs.iter().map(|input| input.node).collect();
+        let mut held = None;
+        if !node.operator.declaration.destinations().is_empty() {
+            // Whether it delivers depends on all nodes before it: on the rows that they lost, and on their checks.
+            nodes = with_all_before(&self.run.plan, &BTreeSet::from([index]));
+            held = self.held.iter().find(|(held, _)| nodes.contains(held)).map(|(_, why)| why.clone());
+        }
+        let (mut known, mut keys) = (BTreeMap::new(), BTreeMap::new());
+        for node in nodes {
+            known.extend(self.known.get(&node).map(|outputs| (node, outputs.clone())));
+            keys.extend(self.keys.get(&node).map(|key| (node, *key)));
+        }
+        Upstream { known, keys, held }
     }
 
     /// Ends a node. The scheduler already counts a node as ended that was recomputed for others; these are launched
     /// here.
     fn end(&mut self, step: Step) -> Result<(), StoreError> {
-        let (index, succeeded) = match step {
-            Step::Succeeded(index) => (index, true),
-            Step::Failed(index) => (index, false),
-            Step::Stop => return Ok(()),
-        };
+        let (Step::Succeeded(index) | Step::Failed(index)) = step else { return Ok(()) };
         let Some(waiting) = self.recomputes.waiting(index).filter(|waiting| !waiting.is_empty()) else {
             self.steps.push_back(step);
             return Ok(());
         };
         for waits in waiting {
-            if succeeded {
+            if matches!(step, Step::Succeeded(_)) {
                 self.launch(waits)?;
             } else {
                 self.fail(waits, &OperatorError::machine("an input was damaged, and could not be made again"))?;
@@ -256,7 +292,8 @@ impl Driver {
     }
 
     fn fail(&mut self, index: NodeIndex, error: &OperatorError) -> Result<(), StoreError> {
-        self.log.failed(self.run.node(index), error, None, Vec::new(), 0.0)?;
+        let node = self.run.node(index);
+        self.log.failed(node, error, ended(node, NodeOutcome::Failed))?;
         self.end(Step::Failed(index))
     }
 
@@ -264,12 +301,6 @@ impl Driver {
         if !self.wanted.contains(&index) {
             return Ok(());
         }
-        self.log.skipped(self.run.node(index), None, Vec::new(), 0.0)
-    }
-
-    fn finish(mut self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
-        self.log.end();
-        self.run.keep_sources()?;
-        self.log.close(outcome)
+        self.log.skipped(ended(self.run.node(index), NodeOutcome::Skipped))
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum Recompute {
 #[derive(Debug, Default)]
 pub(crate) struct Recomputes {
     /// Nodes being recomputed, each with the nodes that wait for it. Without any, its own check found it damaged.
-    remaking: BTreeMap<NodeIndex, Vec<NodeIndex>>,
+    pub(super) remaking: BTreeMap<NodeIndex, Vec<NodeIndex>>,
     /// Recomputations by node.
     remade: BTreeMap<NodeIndex, u32>,
     /// Changes of a node's sources while they were read, by node.
@@ -34,11 +34,6 @@ pub(crate) struct Recomputes {
 }
 
 impl Recomputes {
-    /// Whether a node is being recomputed because its result was damaged.
-    pub(super) fn is_remade(&self, index: NodeIndex) -> bool {
-        self.remaking.contains_key(&index)
-    }
-
     /// Records that `found_by` found the output of `from` damaged or released. Damage that comes back is a fault of the
     /// machine; an output may be released, and made again, for several nodes.
     pub(super) fn damaged(&mut self, from: NodeIndex, found_by: NodeIndex, damage: Damage) -> Recompute {
@@ -95,9 +90,9 @@ mod tests {
         let mut repeats = Recomputes::default();
         assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Recompute::Launch);
         assert_eq!(repeats.damaged(node(0), node(2), Damage::Corrupt), Recompute::Wait);
-        assert!(repeats.is_remade(node(0)));
+        assert!(repeats.remaking.contains_key(&node(0)));
         assert_eq!(repeats.waiting(node(0)), Some(vec![node(1), node(2)]));
-        assert_eq!((repeats.waiting(node(0)), repeats.is_remade(node(0))), (None, false));
+        assert_eq!((repeats.waiting(node(0)), repeats.remaking.contains_key(&node(0))), (None, false));
         for _ in 1..REMAKES {
             assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Recompute::Launch);
             for other in 2..9 {
@@ -124,7 +119,7 @@ mod tests {
     #[test]
     fn a_node_whose_check_finds_it_damaged_waits_for_nothing_and_runs_again() {
         let mut repeats = Recomputes::default();
-        assert!(repeats.damaged_itself(node(0)) && repeats.is_remade(node(0)));
+        assert!(repeats.damaged_itself(node(0)) && repeats.remaking.contains_key(&node(0)));
         assert!(repeats.damaged_itself(node(0)), "damaged again before it ended");
         assert_eq!(repeats.waiting(node(0)), Some(Vec::new()));
         // A node that is recomputed for another one, and is damaged again when it is checked.

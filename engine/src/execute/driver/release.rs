@@ -1,7 +1,9 @@
 //! Releases the folders of middle rounds while the run goes, as the `keep:` of their loop says.
 
+use std::sync::Arc;
+
 use super::{Driver, Report};
-use crate::execute::settings::clock::unix_time;
+use crate::execute::settings::unix_time;
 use crate::node_id::Round;
 use crate::operator::PortType;
 use crate::plan::NodeIndex;
@@ -104,11 +106,13 @@ impl Driver {
         self.log.released(self.run.node(index), trash.bytes);
         // The run ends only when they are gone; else the next process would have to remove them.
         self.releases.running += 1;
-        self.elsewhere(move |run| {
+        let (run, reports) = (Arc::clone(&self.run), self.reports.clone());
+        tokio::task::spawn_blocking(move || {
             if let Err(error) = trash.empty() {
                 tracing::warn!("released files of `{}` are still there: {error}", run.node(index).id());
             }
-            Report::Removed
+            // Sending fails only when the run has already failed.
+            drop(reports.send(Report::Removed));
         });
     }
 }

@@ -134,8 +134,18 @@ impl ReleasePolicy {
         let was_live = self.is_live(index);
         let Some(node) = self.nodes.get_mut(index.index()) else { return };
         node.is_settled = false;
-        if !was_live {
-            self.raise_all(self.nodes[index.index()].takes.clone());
+        if was_live {
+            return;
+        }
+        let mut makers = self.nodes[index.index()].takes.clone();
+        // Adds a use of each of these makers, and those of the makers that become live for that reason: their folders are
+        // gone, so they are made again.
+        while let Some(maker) = makers.pop() {
+            let was_live = self.is_live(maker);
+            self.nodes[maker.index()].uses += 1;
+            if !was_live && self.is_live(maker) {
+                makers.extend(&self.nodes[maker.index()].takes);
+            }
         }
     }
 
@@ -212,18 +222,6 @@ impl ReleasePolicy {
                 changed.push(maker);
             }
             if was_live && !self.is_live(maker) {
-                makers.extend(&self.nodes[maker.index()].takes);
-            }
-        }
-    }
-
-    /// Adds a use of each of these makers, and those of the makers that become live for that reason: their folders are
-    /// gone, so they are made again.
-    fn raise_all(&mut self, mut makers: Vec<NodeIndex>) {
-        while let Some(maker) = makers.pop() {
-            let was_live = self.is_live(maker);
-            self.nodes[maker.index()].uses += 1;
-            if !was_live && self.is_live(maker) {
                 makers.extend(&self.nodes[maker.index()].takes);
             }
         }

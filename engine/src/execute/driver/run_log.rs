@@ -1,34 +1,36 @@
-//! The record of a run: reports, counts and records the outcome of each node.
+//! The record of a run: reports, counts and records the outcome of each node, and records the events.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
+use serde::Serialize;
 
-use super::event_log::EventLog;
-use super::run_id::{after_all, run_id};
 use crate::endpoint::{FailedCalls, Redactor, Usage};
 use crate::error::{Blame, OperatorError};
 use crate::events::{Event, RejectReason, Reporter, RunSummary};
-use crate::execute::node::deliver::KnownResult;
+use crate::execute::node::job::{Fresh, KnownResult};
 use crate::execute::node::reject_share::reject_reasons;
-use crate::execute::settings::clock::unix_time;
-use crate::fingerprint::{Digest, NodeKey, Reason};
+use crate::execute::settings::unix_time;
+use crate::fingerprint::Digest;
 use crate::node_id::NodeId;
 use crate::operator::Effect;
 use crate::plan::{End, Loop, Node, NodeIndex, NotReached, Plan};
 use crate::spec::{OnFailure, RowLimit};
 use crate::store::{
-    ArtifactType, CheckOutcome, NodeOutcome, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
+    ArtifactType, CheckOutcome, NodeOutcome, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, run_time,
 };
+
+/// Time between two recorded events of a node's progress. Nodes that take less have none.
+const PROGRESS: Duration = Duration::from_secs(5);
 
 /// The reporter, counters and records of one run.
 pub(super) struct RunLog {
     store: Store,
-    record: RunRecord,
-    records: Arc<Mutex<RunWriter>>,
-    summary: RunSummary,
+    pub(super) record: RunRecord,
+    pub(super) records: Arc<Mutex<RunWriter>>,
+    pub(super) summary: RunSummary,
     spent_nanos: u64,
     /// Outcomes of checks by node, until the node is recorded.
     checks: BTreeMap<NodeId, Vec<CheckOutcome>>,
@@ -75,12 +77,8 @@ impl RunLog {
         let records = Arc::new(Mutex::new(store.start_run(&record)?));
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
-        let recorded = EventLog {
-            inner: reporter,
-            records: Arc::clone(&records),
-            redactor: redactor.clone(),
-            progress: Mutex::default(),
-        };
+        let (own, redactor) = (Arc::clone(&records), redactor.clone());
+        let log = EventLog { inner: reporter, records: own, redactor: redactor.clone(), progress: Mutex::default() };
         Ok(Self {
             store: store.clone(),
             record,
@@ -92,35 +90,15 @@ impl RunLog {
             reject_reasons: Vec::new(),
             hands_on: BTreeMap::new(),
             start: Instant::now(),
-            redactor: redactor.clone(),
-            reporter: Arc::new(recorded),
+            redactor,
+            reporter: Arc::new(log),
         })
-    }
-
-    /// Returns the id of the run.
-    pub(crate) fn run(&self) -> &str {
-        &self.record.id
-    }
-
-    /// Returns the start time of the run (Unix time in seconds).
-    pub(crate) fn started(&self) -> f64 {
-        self.record.started
     }
 
     /// Reports the start of the run.
     pub(crate) fn begin(&self) {
         let (run, pipeline) = (self.record.id.clone(), self.record.pipeline.clone());
         self.reporter.event(&Event::RunStarted { run, pipeline, nodes: self.record.nodes, time: self.record.started });
-    }
-
-    /// Marks the run as interrupted.
-    pub(crate) fn interrupted(&mut self) {
-        self.summary.interrupted = true;
-    }
-
-    /// Returns the writer of the nodes' records.
-    pub(super) fn records(&self) -> Arc<Mutex<RunWriter>> {
-        Arc::clone(&self.records)
     }
 
     /// Adds the calls, tokens and cost of a node, and its attempts that failed.
@@ -144,33 +122,29 @@ impl RunLog {
     }
 
     /// Records a node that succeeded, and why its outputs are held back, if they are.
-    pub(super) fn settled(
-        &mut self,
-        node: &Node,
-        result: &KnownResult,
-        held_back: Option<String>,
-    ) -> Result<(), StoreError> {
-        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        let outputs = result.outputs();
+    pub(super) fn settled(&mut self, node: &Node, result: &KnownResult, why: Option<String>) -> Result<(), StoreError> {
+        let (id, operator, figures) = (node.id().to_owned(), node.entry.name.to_owned(), result.figures.clone());
+        let outputs = &result.outputs;
         let (output, rows, bytes) = default_output(node, outputs);
-        let rejects = outputs.get("rejects").filter(|output| output.rows > 0);
+        let rejected = outputs.get("rejects").filter(|output| output.rows > 0);
+        let rejects = rejected.map_or(0, |rejected| rejected.rows);
         self.summary.emptied += usize::from(is_emptied(node, outputs));
-        let mut run = match result {
-            KnownResult::Stored { key, figures, .. } => {
+        let mut run = match result.fresh.as_deref() {
+            None => {
                 self.summary.cached += 1;
-                let (key, figures, rejects) = (*key, figures.clone(), rejects.map_or(0, |rejects| rejects.rows));
+                let key = result.key;
                 let event = Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key, figures };
                 self.reporter.event(&event);
-                NodeRun { key, ..ended(node, NodeOutcome::Cached) }
+                ended(node, NodeOutcome::Cached)
             }
-            KnownResult::Computed { result, reasons, cached_rows } => {
+            Some(Fresh { record, reasons, cached_rows, .. }) => {
                 self.summary.finished += 1;
                 if node.operator.declaration.effect == Effect::External {
-                    self.summary.dead_letters += result.rejects();
+                    self.summary.dead_letters += rejects;
                 } else {
-                    self.summary.rejects += result.rejects();
+                    self.summary.rejects += rejects;
                 }
-                let mut rejected_for = rejects.map_or(Vec::new(), |rejects| reject_reasons(&self.store, rejects));
+                let mut rejected_for = rejected.map_or(Vec::new(), |rejected| reject_reasons(&self.store, rejected));
                 RejectReason::add(&mut self.reject_reasons, &rejected_for);
                 // The run counts all of them; an event has only the most frequent ones.
                 rejected_for.truncate(RejectReason::MOST);
@@ -180,55 +154,42 @@ impl RunLog {
                     node: id,
                     operator,
                     rows,
-                    rejects: result.rejects(),
+                    rejects,
                     rejected_for: rejected_for.first().map(ToString::to_string),
                     reject_reasons: rejected_for,
-                    key: result.key,
+                    key: record.key,
                     cached_rows: *cached_rows,
-                    calls: result.calls,
-                    service_calls: result.service_calls,
+                    calls: record.calls,
+                    service_calls: record.service_calls,
                     failed_calls: self.failed_calls.remove(node.id()).unwrap_or_default(),
-                    prompt_tokens: result.prompt_tokens,
-                    completion_tokens: result.completion_tokens,
-                    cost: result.usage().cost(),
-                    seconds: result.seconds,
-                    figures: result.figures.clone(),
-                    summary: result.summary.clone(),
+                    prompt_tokens: record.prompt_tokens,
+                    completion_tokens: record.completion_tokens,
+                    cost: record.usage().cost(),
+                    seconds: record.seconds,
+                    figures,
+                    summary: record.summary.clone(),
                 });
-                let (key, reasons, seconds) = (Some(result.key), reasons.clone(), result.seconds);
-                NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Finished) }
+                NodeRun { reasons: reasons.clone(), seconds: record.seconds, ..ended(node, NodeOutcome::Finished) }
             }
         };
-        if let Some(reason) = held_back.clone() {
+        if let Some(reason) = why.clone() {
             self.summary.held_back += 1;
             let (node, destinations) = (node.id().to_owned(), node.operator.declaration.destinations());
             self.reporter.event(&Event::HeldBack { node, destinations, reason });
             run.outcome = NodeOutcome::HeldBack;
         }
-        self.note(NodeRun { outputs: outputs.clone(), error: held_back, ..run })
+        self.note(NodeRun { key: result.key, outputs: outputs.clone(), error: why, ..run })
     }
 
-    /// Records a failed node.
-    pub(crate) fn failed(
-        &mut self,
-        node: &Node,
-        error: &OperatorError,
-        key: Option<NodeKey>,
-        reasons: Vec<Reason>,
-        seconds: f64,
-    ) -> Result<(), StoreError> {
-        let error = Some(self.report_failure(node, error));
-        self.note(NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
-    }
-
-    /// Counts and reports a failure. Returns the message as it is recorded: without secrets.
-    fn report_failure(&mut self, node: &Node, error: &OperatorError) -> String {
+    /// Records a failed node: one without a result, or one whose result failed a check or could not be checked.
+    pub(super) fn failed(&mut self, node: &Node, error: &OperatorError, run: NodeRun) -> Result<(), StoreError> {
         self.summary.failed += 1;
         self.summary.machine_failure |= error.blame == Blame::Machine;
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
         let (message, help) = (error.message.clone(), error.help.clone());
         self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
-        self.redactor.strike(&error.message).into_owned()
+        let error = Some(self.redactor.strike(&error.message).into_owned());
+        self.note(NodeRun { error, ..run })
     }
 
     /// Reports the outcomes of a node's checks; they are recorded with the node.
@@ -241,19 +202,6 @@ impl RunLog {
         self.checks.insert(node.id().to_owned(), outcomes);
     }
 
-    /// Records a node whose result is stored and failed a check, or could not be checked.
-    pub(super) fn check_failed(
-        &mut self,
-        node: &Node,
-        error: &OperatorError,
-        result: &KnownResult,
-    ) -> Result<(), StoreError> {
-        let error = Some(self.report_failure(node, error));
-        let (reasons, seconds) = result.ran();
-        let (key, outputs) = (result.key(), result.outputs().clone());
-        self.note(NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
-    }
-
     /// Reports that folders of a middle round were released.
     pub(crate) fn released(&mut self, node: &Node, bytes: u64) {
         self.summary.released += bytes;
@@ -261,16 +209,10 @@ impl RunLog {
     }
 
     /// Records a node that did not run or was interrupted.
-    pub(crate) fn skipped(
-        &mut self,
-        node: &Node,
-        key: Option<NodeKey>,
-        reasons: Vec<Reason>,
-        seconds: f64,
-    ) -> Result<(), StoreError> {
+    pub(super) fn skipped(&mut self, run: NodeRun) -> Result<(), StoreError> {
         self.summary.skipped += 1;
-        self.reporter.event(&Event::NodeSkipped { node: node.id().to_owned() });
-        self.note(NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
+        self.reporter.event(&Event::NodeSkipped { node: run.node.clone() });
+        self.note(run)
     }
 
     /// Records what a loop hands on, now that this is known, and reports that it ended if rows ended it.
@@ -333,7 +275,7 @@ impl RunLog {
 }
 
 /// A record with this outcome and all other fields empty.
-fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
+pub(super) fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
     NodeRun {
         node: node.id().to_owned(),
         operator: node.entry.name.to_owned(),
@@ -367,4 +309,116 @@ fn default_output(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> (Str
     let record = port.and_then(|port| outputs.get(port));
     let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
     (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
+}
+
+/// Returns a start time after all runs of the store, so that a clock set back does not make this run look old. Imported
+/// runs do not count: they used another clock.
+fn after_all(store: &Store, started: f64) -> f64 {
+    let ids = store.run_ids();
+    let newest = ids.iter().rev().filter(|id| !store.is_imported(id)).find_map(|id| run_time(id));
+    newest.map_or(started, |newest| if newest < started { started } else { newest + 2.0 / 65_536.0 })
+}
+
+/// Returns a run id: a date. Ids sort in the order in which runs started, even if the clock is set back.
+fn run_id(started: f64) -> String {
+    let moment = chrono::DateTime::from_timestamp(started as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
+    // Ids also sort within a second. The random number separates ids of the same moment: two containers can have the
+    // same process id.
+    let (fraction, random) = ((started.fract() * 65_536.0) as u32, rand::random::<u16>());
+    format!("{moment}-{fraction:04x}{random:04x}")
+}
+
+/// Forwards events and records them with the run, without the secrets that operators may have put into them.
+struct EventLog {
+    inner: Arc<dyn Reporter>,
+    records: Arc<Mutex<RunWriter>>,
+    redactor: Redactor,
+    /// When the progress of a node was last recorded, or first reported.
+    progress: Mutex<BTreeMap<NodeId, Instant>>,
+}
+
+impl EventLog {
+    /// Whether an event of progress is due to be recorded.
+    fn is_due(&self, node: &NodeId) -> bool {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first one only starts the clock: short nodes have no recorded progress.
+        let last = progress.entry(node.clone()).or_insert_with(Instant::now);
+        let is_due = last.elapsed() >= PROGRESS;
+        if is_due {
+            *last = Instant::now();
+        }
+        is_due
+    }
+}
+
+/// An event with a time, unless the event already has one.
+#[derive(Serialize)]
+struct Timed<'e> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<f64>,
+    #[serde(flatten)]
+    event: &'e Event,
+}
+
+impl Reporter for EventLog {
+    fn event(&self, event: &Event) {
+        let mut event = event.clone();
+        // Before it is shown or written: operators put texts of programs and servers into events.
+        self.redactor.clean_all(event.texts());
+        let event = &event;
+        self.inner.event(event);
+        let mut is_progress = false;
+        if let Event::NodeProgress { node, .. } = event {
+            is_progress = true;
+            if !self.is_due(node) {
+                return;
+            }
+        }
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_time = matches!(event, Event::RunStarted { .. } | Event::NodeStarted { .. });
+        let mut recorded = records.event(&Timed { time: (!has_time).then(unix_time), event });
+        // Whoever follows the run sees at once what goes on.
+        if is_progress || matches!(event, Event::NodeStarted { .. }) {
+            recorded = recorded.and_then(|()| records.flush());
+        }
+        if let Err(error) = recorded {
+            tracing::warn!("cannot record an event: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_ids_are_dates() {
+        assert!(run_id(1_795_180_000.0).starts_with("20261120-"));
+        assert!(run_id(1_795_180_000.25) < run_id(1_795_180_000.5));
+        assert_eq!(run_time(&run_id(1_795_180_000.25)), Some(1_795_180_000.25));
+    }
+
+    #[test]
+    fn ids_of_one_moment_differ_in_one_process_too() {
+        let ids: std::collections::BTreeSet<String> = (0..16).map(|_| run_id(1_795_180_000.25)).collect();
+        assert!(ids.len() > 1, "{ids:?}");
+    }
+
+    #[test]
+    fn imported_runs_do_not_shift_later_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let run = |id: &str| {
+            let folder = store.root().join("runs").join(id);
+            std::fs::create_dir_all(&folder).unwrap();
+            folder
+        };
+        let mark = run("20991120-131502-00000000").join("imported");
+        std::fs::write(&mark, "").unwrap();
+        run("20261120-131502-00000000");
+        let (now, after) = (1_795_190_000.0, |now: f64| after_all(&store, now) - now);
+        assert!(after(now) < 1.0);
+        std::fs::remove_file(mark).unwrap();
+        assert!(after(now) > 1e9);
+    }
 }

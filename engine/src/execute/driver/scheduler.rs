@@ -1,9 +1,9 @@
 //! Decides which node runs next. No clock, I/O or threads: every decision is a function of the events so far.
 
-use crate::plan::NodeIndex;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::execute::settings::resources::{Demand, Pool};
+use crate::plan::NodeIndex;
 
 /// A change in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +53,6 @@ impl Scheduler {
         Self { tasks, waiting, ready, running: BTreeSet::new(), settled, pool, keep_going, stopping: false }
     }
 
-    /// Returns the nodes to launch first.
-    pub(crate) fn start(&mut self) -> Vec<Command> {
-        self.launch()
-    }
-
     /// Returns the commands that follow from an event.
     pub(crate) fn step(&mut self, event: Event) -> Vec<Command> {
         let mut commands = Vec::new();
@@ -79,10 +74,16 @@ impl Scheduler {
             }
             Event::Stop => self.stopping = true,
         }
-        if self.stopping {
-            self.skip_unstarted(&mut commands);
-        } else {
+        if !self.stopping {
             commands.extend(self.launch());
+            return commands;
+        }
+        self.ready.clear();
+        for node in (0..self.tasks.len()).map(NodeIndex::new) {
+            if !self.settled[node.index()] && !self.running.contains(&node) {
+                self.settled[node.index()] = true;
+                commands.push(Command::Skip(node));
+            }
         }
         commands
     }
@@ -100,7 +101,7 @@ impl Scheduler {
     }
 
     /// Launches ready nodes in plan order; a node that does not fit now does not block smaller ones.
-    fn launch(&mut self) -> Vec<Command> {
+    pub(super) fn launch(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         let candidates: Vec<NodeIndex> = self.ready.iter().copied().take(1024).collect();
         for node in candidates {
@@ -124,16 +125,6 @@ impl Scheduler {
                 self.ready.remove(&next);
                 commands.push(Command::Skip(next));
                 pending.extend(self.tasks[next.index()].dependents.iter().copied());
-            }
-        }
-    }
-
-    fn skip_unstarted(&mut self, commands: &mut Vec<Command>) {
-        self.ready.clear();
-        for node in (0..self.tasks.len()).map(NodeIndex::new) {
-            if !self.settled[node.index()] && !self.running.contains(&node) {
-                self.settled[node.index()] = true;
-                commands.push(Command::Skip(node));
             }
         }
     }
@@ -174,7 +165,7 @@ mod tests {
     #[test]
     fn a_node_starts_when_all_before_it_are_done_and_a_job_is_free() {
         let mut scheduler = diamond(1, false);
-        assert_eq!(scheduler.start(), [launch(0)]);
+        assert_eq!(scheduler.launch(), [launch(0)]);
         assert_eq!(scheduler.step(succeeded(0)), [launch(1)]);
         assert_eq!(scheduler.step(succeeded(1)), [launch(2)]);
         assert_eq!(scheduler.step(succeeded(2)), [launch(3)]);
@@ -185,7 +176,7 @@ mod tests {
     #[test]
     fn a_failure_skips_what_needs_it_and_keep_going_runs_the_rest() {
         let mut scheduler = diamond(4, true);
-        scheduler.start();
+        scheduler.launch();
         assert_eq!(scheduler.step(succeeded(0)), [launch(1), launch(2)]);
         assert_eq!(scheduler.step(failed(1)), [skip(3)]);
         assert!(!scheduler.is_done());
@@ -196,7 +187,7 @@ mod tests {
     #[test]
     fn stop_starts_nothing_new_and_waits_for_what_runs() {
         let mut scheduler = diamond(1, false);
-        scheduler.start();
+        scheduler.launch();
         assert_eq!(scheduler.step(Event::Stop), [skip(1), skip(2), skip(3)]);
         assert!(!scheduler.is_done());
         assert!(scheduler.step(succeeded(0)).is_empty());

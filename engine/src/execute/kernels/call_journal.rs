@@ -1,4 +1,5 @@
-//! The calls of one row: recalls known answers, remembers new ones, and waits for equal calls in progress.
+//! The calls of one row: recalls known answers, remembers new ones, and waits for equal calls in progress. The same for
+//! the services that a node calls beside its endpoint, with the failures that its rows were told.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,11 +8,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::endpoint::{Begun, CallJournal, KeptCall, OpenCall, Usage};
+use crate::endpoint::{Begun, CallJournal, EndpointSession, EndpointUse, KeptCall, OpenCall, Usage};
 use crate::error::OperatorError;
 use crate::fingerprint::{CallPlace, Digest, RowKey, call_key, hash_bytes, told_base};
-use crate::operator::Context;
-use crate::store::{CallCache, CallState};
+use crate::operator::{Context, Declaration};
+use crate::store::{CallCache, CallState, Store, StoreError};
 
 /// Largest share of lost answers that is asked again without `--rebuy`.
 const MOST_LOST: f64 = 0.05;
@@ -137,8 +138,7 @@ pub(super) fn read_calls(calls: &CallCache, context: &Context) -> Result<(), Ope
         );
     }
     context.progress().log(&format!("{told}: calling again for the missing ones"));
-    calls.mend()?;
-    Ok(())
+    Ok(calls.mend()?)
 }
 
 /// A call in progress.
@@ -160,15 +160,74 @@ impl Drop for RowCall {
     }
 }
 
+/// The call caches of the services that a node observes, in the order of its declaration.
+#[derive(Clone, Default)]
+pub(crate) struct Observations {
+    pub(crate) caches: Vec<Arc<CallCache>>,
+}
+
+impl Observations {
+    /// Returns the remembered observations of an operator, outside a run; `base` is that of the calls to a service.
+    pub(crate) fn kept(store: &Store, declaration: &Declaration, base: impl Fn(&EndpointUse) -> Digest) -> Self {
+        let services = declaration.observed.iter();
+        Self { caches: services.map(|service| Arc::new(CallCache::new(store, &base(service)))).collect() }
+    }
+
+    /// Adds the journals of a row to a session and returns them; without a row, those of the node before its rows.
+    pub(super) fn join(&self, session: &mut EndpointSession, row: Option<&RowKey>, since: u64) -> Vec<Arc<RowCalls>> {
+        session.observed.resize_with(self.caches.len(), Default::default);
+        let mut journals = Vec::new();
+        for (calls, observed) in self.caches.iter().zip(&mut session.observed) {
+            // An observation is shared by all rows that ask for it; a failure stays with the row that met it.
+            let by_content = Arc::new(RowCalls::by_content(Arc::clone(calls), since));
+            let told = Arc::new(RowCalls::told(Arc::clone(calls), row, since));
+            observed.journal = Some(Arc::clone(&by_content) as Arc<dyn CallJournal>);
+            observed.failures = Some(Arc::clone(&told) as Arc<dyn CallJournal>);
+            journals.extend([by_content, told]);
+        }
+        journals
+    }
+
+    /// Returns the context of a node before its rows.
+    pub(crate) fn context(&self, context: Context, since: u64) -> Context {
+        let mut session = context.session().clone();
+        self.join(&mut session, None, since);
+        context.with_session(session)
+    }
+
+    /// Repairs damage.
+    ///
+    /// # Errors
+    /// Fails as [`read_calls`] does.
+    pub(crate) fn read(&self, context: &Context) -> Result<(), OperatorError> {
+        self.caches.iter().try_for_each(|calls| read_calls(calls, context))
+    }
+
+    /// Reports whether all observations were stored.
+    ///
+    /// # Errors
+    /// Why one was not stored.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.caches.iter().try_for_each(|calls| calls.check())
+    }
+
+    /// Flushes to disk, and to the shared store if there is one.
+    ///
+    /// # Errors
+    /// Fails if the disk or the shared store fails.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.caches.iter().try_for_each(|calls| calls.sync())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::endpoint::{CallFailure, EndpointSession, FailureKind, Prices};
+    use crate::endpoint::{CallFailure, FailureKind, Prices};
     use crate::operator::{Attempt, Call, ContextParts, RetryPolicy};
-    use crate::store::{Store, StoreError};
 
     #[test]
     fn nothing_is_asked_once_an_answer_could_not_be_kept() {

@@ -65,7 +65,15 @@ impl Reader<'_> {
                 [below, windows].concat()
             }
             LogicalPlan::Join(join) => self.join(join),
-            LogicalPlan::Union(union) => self.union(&union.inputs, plan.schema().fields().len()),
+            LogicalPlan::Union(union) => {
+                let mut columns = vec![Uses::new(); plan.schema().fields().len()];
+                for input in &union.inputs {
+                    for (column, found) in columns.iter_mut().zip(self.plan(input)) {
+                        column.extend(found);
+                    }
+                }
+                columns
+            }
             LogicalPlan::Distinct(Distinct::On(distinct)) => {
                 let below = self.plan(&distinct.input);
                 let schema = distinct.input.schema();
@@ -145,17 +153,6 @@ impl Reader<'_> {
             JoinType::RightMark => [right, mark].concat(),
             _ => [left, right].concat(),
         }
-    }
-
-    /// Merges the columns of a union by position.
-    fn union(&mut self, inputs: &[std::sync::Arc<LogicalPlan>], width: usize) -> Vec<Uses> {
-        let mut columns = vec![Uses::new(); width];
-        for input in inputs {
-            for (column, found) in columns.iter_mut().zip(self.plan(input)) {
-                column.extend(found);
-            }
-        }
-        columns
     }
 
     fn unnest(&mut self, unnest: &Unnest) -> Vec<Uses> {

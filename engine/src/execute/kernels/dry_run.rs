@@ -8,8 +8,7 @@ use std::thread::ScopedJoinHandle;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::call_journal::RowCalls;
-use super::observations::Observations;
+use super::call_journal::{Observations, RowCalls};
 use super::samples::{Drawing, Pending, Sample};
 use crate::endpoint::{Budget, BudgetLimits, EndpointSession};
 use crate::error::OperatorError;
@@ -51,9 +50,20 @@ pub(crate) fn count_samples(
     // A separate thread, because runtimes cannot be nested.
     let joined = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(stack_size());
-        thread
-            .spawn_scoped(scope, move || count_here(node, inputs, directory, answers, memo, samples))
-            .map(ScopedJoinHandle::join)
+        let thread = thread.spawn_scoped(scope, move || {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            let runtime = runtime.thread_stack_size(stack_size()).enable_all().build().map_err(not_started)?;
+            let context = quiet_context(node.spec.seed, directory, runtime.handle());
+            let context = answers.observed.context(context, answers.since);
+            match node.operator.open(inputs, &context)? {
+                Kernel::AsyncMap(kernel) => {
+                    runtime.block_on(count_answered(kernel.as_ref(), &context, answers, memo, samples))
+                }
+                // The rows of another kernel are not independent: answers alone make none of them.
+                _ => samples.count_known(memo),
+            }
+        });
+        thread.map(ScopedJoinHandle::join)
     });
     match joined.map_err(not_started)? {
         Ok(counted) => counted,
@@ -65,38 +75,36 @@ fn not_started(error: std::io::Error) -> OperatorError {
     OperatorError::machine(format!("cannot start a thread: {error}"))
 }
 
-fn count_here(
-    node: &Node,
-    inputs: &Inputs,
-    directory: &Path,
-    answers: &Answers,
-    memo: &Memo,
-    mut samples: Drawing,
-) -> Result<(u64, u64), OperatorError> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.thread_stack_size(stack_size()).enable_all().build().map_err(not_started)?;
-    let context = quiet_context(node.spec.seed, directory, runtime.handle());
-    let context = answers.observed.context(context, answers.since);
-    match node.operator.open(inputs, &context)? {
-        Kernel::AsyncMap(kernel) if samples.draw().is_some() => {
-            runtime.block_on(count_drawn(kernel.as_ref(), &context, answers, memo, samples))
-        }
-        Kernel::AsyncMap(kernel) => runtime.block_on(count_all(kernel.as_ref(), &context, answers, memo, samples)),
-        // The rows of another kernel are not independent: answers alone make none of them.
-        _ => samples.count_known(memo),
-    }
-}
-
-/// Counts the samples that a run draws up to the goal.
-async fn count_drawn(
+/// Counts the samples that a run draws up to the goal; without one, all samples.
+async fn count_answered(
     kernel: &dyn AsyncMapKernel,
     context: &Context,
     answers: &Answers,
     memo: &Memo,
     mut samples: Drawing,
 ) -> Result<(u64, u64), OperatorError> {
-    let has_answers = answers.calls.count()? > 0;
     let (mut known, mut missing) = (0, 0);
+    if samples.draw().is_none() {
+        let mut running = FuturesUnordered::new();
+        loop {
+            // A few at a time: a table may be large.
+            while running.len() < context.concurrency()
+                && let Pending::Sample(sample) = samples.next()?
+            {
+                if memo.contains(&sample.key) {
+                    known += 1;
+                } else {
+                    running.push(async move { answers.result(kernel, context, &sample).await.is_some() });
+                }
+            }
+            match running.next().await {
+                Some(true) => known += 1,
+                Some(false) => missing += 1,
+                None => return Ok((known, missing)),
+            }
+        }
+    }
+    let has_answers = answers.calls.count()? > 0;
     // One by one: which sample is next depends on those before it.
     while let Pending::Sample(sample) = samples.next()? {
         let mut output = memo.get(&sample.key).find_map(|output| kernel.label(&sample.row, sample.index, output));
@@ -117,34 +125,6 @@ async fn count_drawn(
         }
     }
     Ok((known, missing))
-}
-
-/// Counts all samples, reading a few at a time: a table may be large.
-async fn count_all(
-    kernel: &dyn AsyncMapKernel,
-    context: &Context,
-    answers: &Answers,
-    memo: &Memo,
-    mut samples: Drawing,
-) -> Result<(u64, u64), OperatorError> {
-    let (mut known, mut missing) = (0, 0);
-    let mut running = FuturesUnordered::new();
-    loop {
-        while running.len() < context.concurrency()
-            && let Pending::Sample(sample) = samples.next()?
-        {
-            if memo.contains(&sample.key) {
-                known += 1;
-            } else {
-                running.push(async move { answers.result(kernel, context, &sample).await.is_some() });
-            }
-        }
-        match running.next().await {
-            Some(true) => known += 1,
-            Some(false) => missing += 1,
-            None => return Ok((known, missing)),
-        }
-    }
 }
 
 /// Returns a context that makes no calls and reports nothing.

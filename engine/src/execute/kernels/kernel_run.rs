@@ -1,15 +1,16 @@
-//! What the kernel of a node gets, and what a run of it gives.
+//! What the kernel of a node gets, and what a run of it gives; nothing, if a source changed while it was read.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::observations::Observations;
+use super::call_journal::Observations;
 use crate::endpoint::Usage;
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, SeenSources};
-use crate::operator::{Context, Inputs, RowsInput};
+use crate::operator::{BoundOperator, Context, Inputs, Pieces, RowsInput};
 use crate::spec::OnError;
 use crate::store::{CallCache, ColumnLineage, Store};
 
@@ -95,4 +96,34 @@ pub(crate) struct RowsRun {
     /// The first failed row, if it fails the node. Rows in flight are still awaited and remembered.
     #[serde(skip)]
     pub(crate) failure: Option<OperatorError>,
+}
+
+/// Compares the sources of a node with those of its key, after the kernel ran.
+///
+/// # Errors
+/// Fails with [`Blame::Changed`](crate::error::Blame::Changed) if a source differs.
+pub(crate) fn unchanged(seen: &SeenSources, operator: &BoundOperator, directory: &Path) -> Result<(), OperatorError> {
+    match seen.changed_at_end(&operator.declaration.sources(directory)) {
+        None => Ok(()),
+        Some(what) => Err(OperatorError::changed(&what)),
+    }
+}
+
+/// Pieces that are stored only while no source has changed.
+pub(crate) struct WatchedPieces<P> {
+    pub(crate) pieces: Arc<P>,
+    pub(crate) sources: Arc<SeenSources>,
+}
+
+impl<P: Pieces> Pieces for WatchedPieces<P> {
+    fn find(&self, content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.pieces.find(content)
+    }
+
+    fn keep(&self, content: &[u8], made: &[u8]) -> Result<(), OperatorError> {
+        match self.sources.changed() {
+            None => self.pieces.keep(content, made),
+            Some(what) => Err(OperatorError::changed(&what)),
+        }
+    }
 }

@@ -46,11 +46,14 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
         .stack_size(stack_size())
         .build()
         .map_err(|error| OperatorError::machine(format!("cannot start {threads} threads: {error}")))?;
+    // Small tables are cut smaller, so that all threads have work and progress is visible; the output is the same.
+    let share = usize::try_from(job.rows.rows).unwrap_or(usize::MAX) / (threads * 8);
+    let slice = share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS);
     let abandoned = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (slots, ordered) = sync_channel::<Slot>(threads * 3);
         let (pool, abandoned) = (&pool, &abandoned);
-        scope.spawn(move || feed(job, pool, &slots, abandoned, slice_rows(job.rows.rows, threads)));
+        scope.spawn(move || feed(job, pool, &slots, abandoned, slice));
         let written = write(job, sink, &ordered);
         // After a failure, the feeding thread must not wait for a place in the queue, nor map what nobody writes.
         abandoned.store(true, Ordering::Relaxed);
@@ -59,14 +62,8 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
     })
 }
 
-/// Returns the rows per piece. Small tables are cut smaller, so that all threads have work and progress is visible; the
-/// output is the same.
-fn slice_rows(rows: u64, threads: usize) -> usize {
-    let share = usize::try_from(rows).unwrap_or(usize::MAX) / (threads * 8);
-    share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS)
-}
-
-/// Cuts the input into pieces for the pool, and sends a slot for each. Returns `None` if the writer has stopped.
+/// Cuts the input into pieces of `slice` rows for the pool, and sends a slot for each. Returns `None` if the writer has
+/// stopped.
 fn feed(
     job: &MapJob<'_>,
     pool: &rayon::ThreadPool,

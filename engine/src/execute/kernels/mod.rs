@@ -8,23 +8,20 @@
 //! `rows` starts rows in order. They finish in any order, are cached when they finish, and are written in input order.
 //! A failed row becomes a row of `rejects`. The node's result is recorded, and the next run of an external node tries
 //! only the failed rows again and pays only for them. With `until`, `samples` says which sample is next; it also runs
-//! the kernel for one sample, in a run, an estimate or an audit. `call_journal` is the journal of `Context::call`,
-//! `observations` that of the services beside the endpoint. `dry_run` runs the kernel with a budget of 0 calls to count
-//! rows whose answers are all cached.
+//! the kernel for one sample, in a run, an estimate or an audit. `call_journal` is the journal of `Context::call`, and of
+//! the calls to services beside the endpoint. `dry_run` runs the kernel with a budget of 0 calls to count rows whose
+//! answers are all cached.
 //!
-//! `kernel_run` is what a kernel gets and what it gives. `changed_sources` discards a result whose sources changed
-//! while they were read.
+//! `kernel_run` is what a kernel gets and what it gives. A result whose sources changed while they were read is discarded.
 
 pub(super) mod kernel_run;
 pub(super) mod column_lineage;
 pub(super) mod query;
 pub(super) mod map;
 pub(super) mod call_journal;
-pub(super) mod observations;
 pub(super) mod samples;
 pub(super) mod rows;
 pub(super) mod dry_run;
-pub(super) mod changed_sources;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +60,7 @@ fn run_whole(
 ) -> Result<RowsRun, OperatorError> {
     let mut context = run.context.clone();
     // Opening may ask services for their tools: these answers are remembered, too.
-    if !run.observed.is_empty() {
+    if !run.observed.caches.is_empty() {
         run.observed.read(&context)?;
         context = run.observed.context(context, run.since()?);
     }
@@ -93,14 +90,22 @@ fn run_whole(
             let base = if run.calls.is_some() { run.row_base } else { where_computed(operator, run, run.row_base) };
             let keys = RowKeys::new(base, kernel.reads());
             let since = run.since()?;
-            let memo = remembered(run, &base)?.since(since);
+            run.store.tidy_memo(&base);
+            let mut memo = Memo::open(&run.store, &base)?;
+            if memo.damage().lost > 0 {
+                run.context.progress().log(&format!("{}: they are recomputed", memo.damage().text("rows")));
+                run.store.mend_memo(&base, memo.damage())?;
+                memo = Memo::open(&run.store, &base)?;
+            }
+            let memo = memo.since(since);
             let rows = run.main_rows()?;
             let goal = operator.declaration.goal();
             let job = RowsJob { run, kernel, rows, keys, goal, memo, since };
             let done = run.context.block_on(run_rows(job, sink))?;
             write_columns(operator, run, sink)?;
             let asked = run.calls.as_ref().map(|calls| calls.base());
-            Ok(RowsRun { memo: Some(base), since, asked, observed: run.observed.bases(), ..done })
+            let observed = run.observed.caches.iter().map(|calls| calls.base()).collect();
+            Ok(RowsRun { memo: Some(base), since, asked, observed, ..done })
         }
     }
 }
@@ -125,16 +130,4 @@ fn write_columns(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink
 fn where_computed(operator: &BoundOperator, run: &KernelRun, base: Digest) -> Digest {
     let (declared, met) = (Computed::declared(operator.declaration.repeatability), run.context.computed());
     if met.on.is_empty() || met.on == declared.on { base } else { base_on(&base, &met.on) }
-}
-
-/// Opens the memo of known rows and repairs it if it is damaged.
-fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
-    run.store.tidy_memo(base);
-    let memo = Memo::open(&run.store, base)?;
-    if memo.damage().lost == 0 {
-        return Ok(memo);
-    }
-    run.context.progress().log(&format!("{}: they are recomputed", memo.damage().text("rows")));
-    run.store.mend_memo(base, memo.damage())?;
-    Ok(Memo::open(&run.store, base)?)
 }

@@ -2,21 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::datasource::MemTable;
 use datafusion::datasource::listing::{ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::options::ReadOptions;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SpillFile, TaskContext, TempFileFactory};
 use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
@@ -52,13 +51,13 @@ pub(crate) async fn run_query(
 ) -> Result<BTreeMap<String, ColumnLineage>, OperatorError> {
     let session = query_session()?;
     let pool = Arc::new(Pool::new(context));
-    let runtime = runtime(context, Arc::clone(&pool) as Arc<dyn MemoryPool>)?;
-    let task = Arc::new(TaskContext::default().with_session_config(query_config()).with_runtime(runtime));
-    let mut tables = Vec::new();
+    let task = task(context, Arc::clone(&pool) as Arc<dyn MemoryPool>)?;
+    let (mut tables, mut have_rows) = (Vec::new(), true);
     for (port, bound) in inputs.iter() {
         if let Some(InputArtifact::Rows(rows)) = bound.first() {
             register(&session, port, rows).await?;
             tables.push(port.to_owned());
+            have_rows &= rows.rows > 0;
         }
     }
     let mut lineage = BTreeMap::new();
@@ -67,7 +66,20 @@ pub(crate) async fn run_query(
         lineage.insert(output.port.clone(), column_lineage(frame.logical_plan(), &tables));
         let schema = Arc::clone(frame.schema().inner());
         let plan = in_order(frame.create_physical_plan().await?)?;
-        let done = write(&plan, schema, &task, &output.port, outputs, context).await?;
+        let mut done = 0;
+        let mut batches = execute_stream(Arc::clone(&plan), Arc::clone(&task))?;
+        while let Some(batch) = batches.next().await {
+            context.check_cancelled()?;
+            let batch = batch?;
+            done += batch.num_rows() as u64;
+            outputs.write(&output.port, &batch)?;
+            context.progress().set(done, 0, "rows");
+        }
+        drop(batches);
+        if done == 0 {
+            // Write the columns even without rows: a later node may refer to them.
+            outputs.write(&output.port, &RecordBatch::new_empty(schema))?;
+        }
         let more = match kernel.expects_once() {
             Some(port) => {
                 let input = inputs.rows(port)?.rows;
@@ -76,7 +88,7 @@ pub(crate) async fn run_query(
             None => joined_to_more(&plan),
         };
         // Empty inputs match nothing, which surprises nobody.
-        if have_rows(inputs)
+        if have_rows
             && (done == 0 || has_no_match(&plan))
             && let Some(warning) = kernel.told_without_match(&session).await
         {
@@ -96,8 +108,7 @@ pub(crate) async fn run_query(
 
 /// Runs a query that is no node's, with the memory limit and the scratch folder of `context`.
 pub(crate) async fn collect(frame: DataFrame, context: &Context) -> Result<Vec<RecordBatch>, OperatorError> {
-    let runtime = runtime(context, Arc::new(Pool::new(context)))?;
-    let task = Arc::new(TaskContext::default().with_session_config(query_config()).with_runtime(runtime));
+    let task = task(context, Arc::new(Pool::new(context)))?;
     let plan = in_order(frame.create_physical_plan().await?)?;
     let mut batches = execute_stream(plan, task)?;
     let mut all = Vec::new();
@@ -106,39 +117,6 @@ pub(crate) async fn collect(frame: DataFrame, context: &Context) -> Result<Vec<R
         all.push(batch?);
     }
     Ok(all)
-}
-
-/// Runs a plan into a port and returns the number of rows.
-async fn write(
-    plan: &Arc<dyn ExecutionPlan>,
-    schema: SchemaRef,
-    task: &Arc<TaskContext>,
-    port: &str,
-    outputs: &mut Outputs<'_>,
-    context: &Context,
-) -> Result<u64, OperatorError> {
-    let mut done = 0;
-    let mut batches = execute_stream(Arc::clone(plan), Arc::clone(task))?;
-    while let Some(batch) = batches.next().await {
-        context.check_cancelled()?;
-        let batch = batch?;
-        done += batch.num_rows() as u64;
-        outputs.write(port, &batch)?;
-        context.progress().set(done, 0, "rows");
-    }
-    if done == 0 {
-        // Write the columns even without rows: a later node may refer to them.
-        outputs.write(port, &RecordBatch::new_empty(schema))?;
-    }
-    Ok(done)
-}
-
-/// Whether all tables have rows.
-fn have_rows(inputs: &Inputs) -> bool {
-    inputs.iter().all(|(_, bound)| match bound.first() {
-        Some(InputArtifact::Rows(rows)) => rows.rows > 0,
-        _ => true,
-    })
 }
 
 /// Whether a join of the plan looked rows up and found none. A left join has rows then, too.
@@ -215,11 +193,12 @@ fn in_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionP
     Ok(ordered.data)
 }
 
-/// Returns the memory pool and disk manager of a query.
-fn runtime(context: &Context, pool: Arc<dyn MemoryPool>) -> Result<Arc<RuntimeEnv>, OperatorError> {
+/// Returns what a query runs with: the memory pool, and the disk manager.
+fn task(context: &Context, pool: Arc<dyn MemoryPool>) -> Result<Arc<TaskContext>, OperatorError> {
     let spill = Arc::new(Spill { context: context.clone(), folder: OnceLock::new() });
     let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Custom(spill));
-    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?)
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
+    Ok(Arc::new(TaskContext::default().with_session_config(query_config()).with_runtime(runtime)))
 }
 
 /// The memory pool of one query. Records whether a request was refused: only then can the limit affect the order of
@@ -297,25 +276,29 @@ impl TempFileFactory for Spill {
     }
 }
 
-/// Whether a table is small enough to be read directly: planning a scan of files would cost more.
-fn is_small(rows: &RowsInput) -> bool {
-    match rows.parts() {
-        [] => true,
-        [part] => std::fs::metadata(part).is_ok_and(|file| file.len() <= SMALL_BYTES),
-        _ => false,
-    }
-}
-
 /// Makes a table known to a session under that name.
 pub(crate) async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
     let table = TableReference::bare(name.to_owned());
-    if is_small(rows) {
+    // A small table is read directly: planning a scan of files would cost more.
+    let is_small = match rows.parts() {
+        [] => true,
+        [part] => std::fs::metadata(part).is_ok_and(|file| file.len() <= SMALL_BYTES),
+        _ => false,
+    };
+    if is_small {
         let batches = rows.batches().collect::<Result<Vec<_>, _>>()?;
-        let memory = datafusion::datasource::MemTable::try_new(Arc::clone(&rows.schema), vec![batches])?;
+        let memory = MemTable::try_new(Arc::clone(&rows.schema), vec![batches])?;
         session.register_table(table, Arc::new(memory))?;
         return Ok(());
     }
-    let files = rows.parts().iter().map(|path| file_url(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut files = Vec::with_capacity(rows.parts().len());
+    for path in rows.parts() {
+        let Ok(url) = Url::from_file_path(std::path::absolute(path)?) else {
+            return Err(OperatorError::machine(format!("{} cannot be expressed as a URL", path.display())));
+        };
+        // As text, DataFusion would read `[`, `*` and `?` in a path as a pattern that matches nothing.
+        files.push(ListingTableUrl::try_new(url, None)?);
+    }
     let options = ParquetReadOptions::default();
     let options = options.to_listing_options(&session.copied_config(), session.copied_table_options());
     let config = ListingTableConfig::new_with_multi_paths(files).with_listing_options(options);
@@ -323,14 +306,6 @@ pub(crate) async fn register(session: &SessionContext, name: &str, rows: &RowsIn
     require_whole(session, name, &files, rows).await?;
     session.register_table(table, session.read_table(Arc::new(files))?.into_view())?;
     Ok(())
-}
-
-/// Returns the URL of one file. As text, DataFusion would read `[`, `*` and `?` in a path as a pattern that matches
-/// nothing.
-fn file_url(path: &Path) -> Result<ListingTableUrl, OperatorError> {
-    let wrong = || OperatorError::machine(format!("{} cannot be expressed as a URL", path.display()));
-    let url = Url::from_file_path(std::path::absolute(path)?).map_err(|()| wrong())?;
-    Ok(ListingTableUrl::try_new(url, None)?)
 }
 
 /// Fails if a scan would read other files than the input has, or other numbers of rows: the result would be wrong
@@ -469,7 +444,7 @@ mod tests {
         let harness = Harness::new();
         let context = harness.context();
         let files = || std::fs::read_dir(context.scratch()).unwrap().count();
-        let runtime = runtime(&context, Arc::new(Pool::new(&context))).unwrap();
+        let runtime = task(&context, Arc::new(Pool::new(&context))).unwrap().runtime_env();
         assert_eq!(files(), 0);
         let spilled = [runtime.disk_manager.create_tmp_file("a"), runtime.disk_manager.create_tmp_file("b")];
         assert!(spilled.iter().all(Result::is_ok) && files() == 1);

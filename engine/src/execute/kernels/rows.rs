@@ -137,30 +137,26 @@ impl Rows {
         loop {
             // First, because writing may reach the goal or meet a failure.
             self.write(job, outputs)?;
-            self.ends_early(job);
+            // Starts no more rows once the goal is reached, the node has failed, or the run is stopping. Finished rows may
+            // wait then that are never written.
+            self.exhausted |= self.pending.draw().is_some_and(|draw| draw.is_reached());
+            if !self.exhausted && (job.run.context.is_draining() || self.state.failure.is_some()) {
+                self.state.stopped = true;
+                self.exhausted = true;
+            }
             if self.exhausted || self.flying.len() >= most || self.waiting.len() >= most * AHEAD {
                 return Ok(());
             }
             match self.pending.next()? {
                 Pending::Sample(sample) => {
-                    if let Some(sample) = self.start(job, sample)? {
-                        self.pending.hold(sample);
+                    self.pending.held = self.start(job, sample)?;
+                    if self.pending.held.is_some() {
                         return Ok(());
                     }
                 }
                 Pending::Wait => return Ok(()),
                 Pending::End => self.exhausted = true,
             }
-        }
-    }
-
-    /// Starts no more rows once the goal is reached, the node has failed, or the run is stopping. Finished rows may wait
-    /// then that are never written.
-    fn ends_early(&mut self, job: &RowsJob<'_>) {
-        self.exhausted |= self.pending.draw().is_some_and(|draw| draw.is_reached());
-        if !self.exhausted && (job.run.context.is_draining() || self.state.failure.is_some()) {
-            self.state.stopped = true;
-            self.exhausted = true;
         }
     }
 
@@ -279,10 +275,7 @@ impl Rows {
         let Ok(mut done) = done else {
             return Err(OperatorError::engine("a row's task panicked: this is a bug in the operator"));
         };
-        let remembered = match &done.result {
-            Ok(output) => job.memo.put(&done.key, output),
-            Err(_) => Ok(()),
-        };
+        let remembered = done.result.as_ref().map_or(Ok(()), |output| job.memo.put(&done.key, output));
         let counted = self.count(job, &mut done);
         // Before any error: the rows after this one are written only once it is there.
         self.waiting.insert(done.number, done);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use super::observations::Observations;
+use super::call_journal::Observations;
 use crate::endpoint::{CallJournal, RowFailure, Usage};
 use crate::error::OperatorError;
 use crate::fingerprint::{CallPlace, RowIdentity, RowKey, RowKeys};
@@ -77,8 +77,8 @@ pub(crate) struct Drawing {
     identities: Vec<RowIdentity>,
     /// Identity of the current row, without a goal.
     current: Option<RowIdentity>,
-    /// A sample that was returned before.
-    held: Option<Sample>,
+    /// A sample that was returned before, and not started.
+    pub(super) held: Option<Sample>,
 }
 
 impl Drawing {
@@ -116,11 +116,6 @@ impl Drawing {
         self.draw.as_mut()
     }
 
-    /// Returns a sample that was not started.
-    pub(crate) fn hold(&mut self, sample: Sample) {
-        self.held = Some(sample);
-    }
-
     /// Returns the next sample.
     ///
     /// # Errors
@@ -138,9 +133,13 @@ impl Drawing {
                 return Ok(Pending::End);
             }
             let Some(row) = self.row()? else {
-                if !self.begins_round() {
+                // Goes on to the next sample of the first row. An empty input has no second round.
+                let is_needed = self.draw.as_ref().is_some_and(Draw::needs_more);
+                if !is_needed || self.place == 0 || self.sample + 1 >= self.samples {
                     return Ok(Pending::End);
                 }
+                (self.place, self.sample, self.batch) = (0, self.sample + 1, None);
+                self.batches = Box::new(self.input.batches());
                 continue;
             };
             let identity = self.identity(&row)?;
@@ -198,17 +197,5 @@ impl Drawing {
         if let Some((_, row)) = &mut self.batch {
             *row += 1;
         }
-    }
-
-    /// Goes on to the next sample of the first row; `false` if there is none.
-    fn begins_round(&mut self) -> bool {
-        // An empty input has no second round.
-        let is_needed = self.draw.as_ref().is_some_and(Draw::needs_more);
-        let more = is_needed && self.place > 0 && self.sample + 1 < self.samples;
-        if more {
-            (self.place, self.sample, self.batch) = (0, self.sample + 1, None);
-            self.batches = Box::new(self.input.batches());
-        }
-        more
     }
 }

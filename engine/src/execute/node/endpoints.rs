@@ -1,27 +1,33 @@
-//! What the nodes of a run share for external calls: one rate limiter per endpoint, one budget, and a watch that
-//! reports silent endpoints.
+//! What the nodes of a run share for external calls: one rate limiter per endpoint, one budget (of the run, and of the
+//! day and the month), and a watch that reports silent endpoints.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{Datelike, TimeZone, Utc};
+use chrono_tz::Tz;
 use tokio::task::AbortHandle;
 
-use super::period_budget::Ledger;
 use crate::endpoint::{
-    Budget, EndpointSession, EndpointUse, ObservedSession, RateLimiter, Redactor, refers_to_service,
+    Budget, EndpointSession, EndpointUse, ObservedSession, PeriodLimits, RateLimiter, Redactor, SpendLedger, Usage,
+    refers_to_service,
 };
-use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
 use crate::execute::decide::identity::Parts;
-use crate::execute::kernels::observations::Observations;
+use crate::execute::kernels::call_journal::Observations;
 use crate::execute::settings::options::Settings;
+use crate::execute::settings::unix_time;
 use crate::fingerprint::Digest;
 use crate::plan::{Node, Plan};
-use crate::store::{CallCache, Store};
+use crate::store::{CallCache, Spending, Store};
 
 /// Longest interval between two checks of the watch.
 const LOOK: Duration = Duration::from_millis(500);
+/// Interval at which the spending of other runs is read again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// The same interval, as a multiple of the time that reading takes (at least).
+const PAUSE: u32 = 20;
 
 /// The endpoints of a run.
 pub(crate) struct Endpoints {
@@ -47,21 +53,19 @@ impl Endpoints {
                 known.stall_after = known.stall_after.min(endpoint.stall_after);
             }
         }
-        let (mut limiters, mut shortest) = (BTreeMap::new(), None);
+        let shortest = uses.values().map(|endpoint| endpoint.stall_after).min().unwrap_or(LOOK);
+        let mut limiters = BTreeMap::new();
         for (name, endpoint) in uses {
-            shortest = Some(endpoint.stall_after.min(shortest.unwrap_or(endpoint.stall_after)));
             let limiter = RateLimiter::new(&name, &endpoint.limits, endpoint.stall_after);
             limiters.insert(name, limiter);
         }
-        let zone = plan.schedule.as_ref().map_or("UTC", |schedule| schedule.cadence.timezone());
         let limits = options.asked.budget;
         // What a test spends does not count towards the limits of a day and a month.
         let budget = match options.trial {
             Some(_) => Budget::new(limits),
-            None => Budget::recorded(limits, Arc::new(Ledger::open(store, &plan.name, run, plan.periods, zone))),
+            None => Budget::recorded(limits, Arc::new(Ledger::open(store, plan, run))),
         };
-        let (shortest, rebuy) = (shortest.unwrap_or(LOOK), options.asked.rebuy);
-        Self { limiters, budget, redactor, shortest, calls: Mutex::default(), rebuy }
+        Self { limiters, budget, redactor, shortest, calls: Mutex::default(), rebuy: options.asked.rebuy }
     }
 
     /// Returns the endpoint session of a node.
@@ -74,9 +78,8 @@ impl Endpoints {
             observed.push(ObservedSession { limiter, caller, ..ObservedSession::default() });
         }
         let limiter = declaration.endpoint.as_ref().and_then(|endpoint| self.limiter(node, endpoint));
-        let redactor = self.redactor.clone();
+        let (budget, redactor) = (Arc::clone(&self.budget), self.redactor.clone());
         let caller = node.id().as_str().into();
-        let budget = Arc::clone(&self.budget);
         EndpointSession { budget, caller, limiter, redactor, observed, ..EndpointSession::default() }
     }
 
@@ -96,7 +99,7 @@ impl Endpoints {
         for service in &node.operator.declaration.observed {
             caches.push(self.calls_of(parts.calls_base(node, service, true), store));
         }
-        Observations::new(caches)
+        Observations { caches }
     }
 
     fn calls_of(&self, base: Digest, store: &Store) -> Arc<CallCache> {
@@ -104,11 +107,6 @@ impl Endpoints {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = calls.entry(base);
         Arc::clone(calls.or_insert_with(|| Arc::new(CallCache::new(store, &base).asking(self.rebuy))))
-    }
-
-    /// Returns why a node's endpoint, or a service that it observes, takes no more calls, if one does not.
-    pub(crate) fn closed(&self, node: &Node) -> Option<OperatorError> {
-        self.session(node).any_closed()
     }
 
     /// Reports silent endpoints until aborted.
@@ -157,4 +155,93 @@ pub(crate) fn redactor(plan: &Plan, options: &Settings) -> Redactor {
 /// Returns the name of an endpoint. A service belongs to one node, so its name contains the node's id.
 fn name(node: &Node, found: &EndpointUse) -> String {
     if refers_to_service(&found.name) { format!("{} of `{}`", found.name, node.id()) } else { found.name.clone() }
+}
+
+/// The spending of a pipeline's runs, and its limits.
+#[derive(Debug)]
+struct Ledger {
+    limits: PeriodLimits,
+    zone: Tz,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    spending: Spending,
+    /// When the spending of other runs is read again.
+    next: Option<Instant>,
+}
+
+impl Ledger {
+    /// Opens the spending of a pipeline for one of its runs. Days begin at midnight in the time zone of its schedule.
+    fn open(store: &Store, plan: &Plan, run: &str) -> Self {
+        let state = State { spending: Spending::of(store, &plan.name, run), next: None };
+        let zone = plan.schedule.as_ref().and_then(|schedule| schedule.cadence.timezone().parse().ok());
+        Self { limits: plan.periods, zone: zone.unwrap_or(Tz::UTC), state: Mutex::new(state) }
+    }
+}
+
+impl SpendLedger for Ledger {
+    fn add(&self, usage: &Usage) -> Result<(), String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.spending.add(unix_time(), usage).map_err(|error| error.to_string())
+    }
+
+    fn used_up(&self) -> Result<Option<String>, String> {
+        let PeriodLimits { per_day, per_month } = self.limits;
+        if per_day.is_none() && per_month.is_none() {
+            return Ok(None);
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, begun) = (unix_time(), Instant::now());
+        if state.next.is_none_or(|next| begun >= next) {
+            // A month contains today.
+            let first = start(now, self.zone, per_month.is_some());
+            state.spending.look(first).map_err(|error| error.to_string())?;
+            state.next = Some(Instant::now() + READ_AGAIN.max(begun.elapsed() * PAUSE));
+        }
+        for (limits, month, words) in [(per_day, false, "today"), (per_month, true, "this month")] {
+            let Some(limits) = limits else { continue };
+            let spent = state.spending.since(start(now, self.zone, month));
+            if let Some(limit) = limits.used_up(&spent) {
+                return Ok(Some(format!("{limit} {words}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the start of the day, or of the month, that contains a time.
+fn start(now: f64, zone: Tz, month: bool) -> f64 {
+    let Some(time) = Utc.timestamp_opt(now as i64, 0).single() else { return 0.0 };
+    let today = time.with_timezone(&zone).date_naive();
+    let Some(date) = (if month { today.with_day(1) } else { Some(today) }) else { return 0.0 };
+    for hour in 0..4 {
+        // Where summer time begins at midnight, the day begins an hour later.
+        if let Some(time) = date.and_hms_opt(hour, 0, 0)
+            && let Some(start) = zone.from_local_datetime(&time).earliest()
+        {
+            return start.timestamp() as f64;
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> f64 {
+        chrono::DateTime::parse_from_rfc3339(text).unwrap().timestamp() as f64
+    }
+
+    #[test]
+    fn days_and_months_begin_at_midnight_where_the_schedule_is() {
+        let (now, kolkata) = (at("2026-11-20T20:00:00Z"), chrono_tz::Asia::Kolkata);
+        assert_eq!(start(now, Tz::UTC, false), at("2026-11-20T00:00:00Z"));
+        assert_eq!(start(now, kolkata, false), at("2026-11-21T00:00:00+05:30"));
+        assert_eq!(start(now, kolkata, true), at("2026-11-01T00:00:00+05:30"));
+        let beirut = chrono_tz::Asia::Beirut;
+        assert_eq!(start(at("2026-03-29T10:00:00Z"), beirut, false), at("2026-03-29T01:00:00+03:00"));
+    }
 }

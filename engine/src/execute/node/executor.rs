@@ -84,7 +84,7 @@ fn run_here(task: Task) -> Result<Ran, OperatorError> {
         .with_redactor(job.session.redactor.clone());
     let session = EndpointSession { services: alive, ..job.session.clone() };
     let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_session(session);
-    let context = context.with_drain(job.run.stop.drain_flag());
+    let context = context.with_drain(Arc::clone(&job.run.stop.draining));
     let mut inputs = Inputs::new();
     for (input, record) in job.kernel_inputs() {
         inputs.bind(&input.port, store.open_input(&record.id)?);
@@ -101,7 +101,7 @@ fn run_here(task: Task) -> Result<Ran, OperatorError> {
         finishes: job.run.plan.finishes && job.recall && !job.reasons.contains(&Reason::ForceUnfinished),
         calls: job.calls.clone(),
         observed: job.observed.clone(),
-        ..KernelRun::new(context, store, Arc::clone(job.parts.seen()))
+        ..KernelRun::new(context, store, Arc::clone(&job.parts.seen))
     };
     let operator = operator.as_ref().unwrap_or(&node.operator);
     let rows = match run_kernel(operator, &node.operator.declaration, &run, &mut sink) {

@@ -50,47 +50,40 @@ impl LeaseCheck {
         }
         self.is_over()
     }
-
-    async fn look(&self) -> Result<bool, StoreError> {
-        let (store, key, lease) = (self.store.clone(), self.key, Arc::clone(&self.lease));
-        let before = self.before.clone();
-        let looked = tokio::task::spawn_blocking(move || {
-            // A result of another run shows that another machine had the lease, even if it has given it back.
-            Ok(lease.is_ours()? && store.result(&key).map(|result| result.run) == before)
-        });
-        looked.await.map_err(StoreError::LeaseCheck)?
-    }
-
-    async fn check(&self) -> Result<(), RowFailure> {
-        // Held during the check: concurrent calls wait for its outcome.
-        let mut last = self.last.lock().await;
-        let gap = last.0.elapsed().max(last.1.elapsed().unwrap_or_default());
-        if self.lease.is_lost() {
-            self.over.store(true, Ordering::SeqCst);
-        }
-        if gap >= GAP && !self.is_over() {
-            match self.look().await {
-                Ok(true) => {}
-                Ok(false) => self.over.store(true, Ordering::SeqCst),
-                Err(error) => {
-                    return Err(RowFailure::new(
-                        FailureKind::Cancelled,
-                        format!("cannot check the lease after this machine was suspended: {error}"),
-                    ));
-                }
-            }
-        }
-        *last = (Instant::now(), SystemTime::now());
-        if self.is_over() {
-            return Err(RowFailure::new(FailureKind::Cancelled, "another machine has taken over this node"));
-        }
-        Ok(())
-    }
 }
 
 impl CallPermit for LeaseCheck {
     fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>> {
-        Self::check(self).boxed()
+        async move {
+            // Held during the check: concurrent calls wait for its outcome.
+            let mut last = self.last.lock().await;
+            let gap = last.0.elapsed().max(last.1.elapsed().unwrap_or_default());
+            if self.lease.is_lost() {
+                self.over.store(true, Ordering::SeqCst);
+            }
+            if gap >= GAP && !self.is_over() {
+                let (store, key) = (self.store.clone(), self.key);
+                let (lease, before) = (Arc::clone(&self.lease), self.before.clone());
+                let looked = tokio::task::spawn_blocking(move || {
+                    // A result of another run shows that another machine had the lease, even if it has given it back.
+                    Ok(lease.is_ours()? && store.result(&key).map(|result| result.run) == before)
+                });
+                match looked.await.unwrap_or_else(|error| Err(StoreError::LeaseCheck(error))) {
+                    Ok(true) => {}
+                    Ok(false) => self.over.store(true, Ordering::SeqCst),
+                    Err(error) => {
+                        let why = format!("cannot check the lease after this machine was suspended: {error}");
+                        return Err(RowFailure::new(FailureKind::Cancelled, why));
+                    }
+                }
+            }
+            *last = (Instant::now(), SystemTime::now());
+            if self.is_over() {
+                return Err(RowFailure::new(FailureKind::Cancelled, "another machine has taken over this node"));
+            }
+            Ok(())
+        }
+        .boxed()
     }
 }
 

@@ -6,51 +6,36 @@
 //! with other nodes but the [`Run`]. The driver gets one [`NodeDone`] at the end. It does what needs the whole: records
 //! the node, settles the plan, releases folders, schedules, and starts nodes again.
 //!
-//! `start` decides. `produce` holds the lease while `compute` prepares, runs the kernel by `executor` (here or in a
-//! `worker`, with the node's `service`s and `endpoints`) and records the result. `lease_check` looks whether this
-//! machine may still call. `result_checks`, `reject_share` and `deliver` come after the result is known.
+//! `job` has what the stages work with. `produce` takes the lease, runs the kernel by `executor` (here or in a `worker`,
+//! with the node's `service`s and `endpoints`) and records the result. `lease_check` looks whether this machine may still
+//! call. `result_checks`, `reject_share` and `deliver` come after the result is known.
 
-pub(super) mod period_budget;
 pub(super) mod endpoints;
-pub(super) mod run;
 pub(super) mod job;
-pub(super) mod context;
 mod lease_check;
 pub(super) mod worker;
 mod service;
 mod executor;
-mod compute;
 pub(super) mod deliver;
 mod produce;
-pub(super) mod start;
 pub(super) mod reject_share;
 mod result_checks;
 
 use std::sync::Arc;
 
-use self::deliver::{Delivery, KnownResult, deliver, hands_over};
+use self::deliver::{Delivery, deliver, hands_over};
 use self::executor::blocking;
-use self::job::{NodeJob, Upstream};
-use self::produce::{Cost, Produced, produce};
-use self::result_checks::{Unchecked, evaluate};
-use self::run::Run;
-use self::start::{decide, startable};
+use self::job::{Ending, KnownResult, NodeJob, Run, Upstream};
+use self::produce::{Cost, produce};
+use self::result_checks::evaluate;
 use super::decide::identity::Known;
 use super::decide::loop_decision::{LoopDecision, is_open, read_decision};
-use super::decide::{Decision, Look, Pending};
+use super::decide::{Decider, Decision, Look, Pending};
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::{NodeKey, Reason, SourceProblem};
 use crate::plan::NodeIndex;
 use crate::spec::OnFailure;
 use crate::store::{CheckOutcome, Damage, NodeRun, StoreError};
-
-/// How a node starts.
-pub(super) enum Start {
-    /// Nothing is known about it.
-    Undecided(Look),
-    /// It is decided what becomes of it.
-    Decided(Decided),
-}
 
 /// What is decided about a node.
 pub(super) enum Decided {
@@ -63,7 +48,9 @@ pub(super) enum Decided {
 impl From<Decision> for Decided {
     fn from(decision: Decision) -> Self {
         match decision {
-            Decision::Frozen(last) => Self::Known(KnownResult::recorded(*last)),
+            Decision::Frozen(last) => {
+                Self::Known(KnownResult { key: last.key, outputs: last.outputs, ..KnownResult::default() })
+            }
             Decision::Cached { result, .. } => Self::Known(KnownResult::stored(*result)),
             other => Self::Open(other),
         }
@@ -79,38 +66,12 @@ pub(super) struct NodeDone {
     pub(super) reasons: Vec<Reason>,
     /// What it cost, if a result had to be produced.
     pub(super) cost: Option<Cost>,
-    /// Rows that were not asked because a budget was used up.
-    pub(super) unasked: u64,
     /// The outcomes of its checks, without secrets, if it has any and they were evaluated.
     pub(super) checks: Option<Vec<CheckOutcome>>,
-    pub(super) ending: Ending,
+    pub(super) outcome: Result<Success, Ending>,
 }
 
-/// How the life of a node ended.
-pub(super) enum Ending {
-    /// Its result is known, checked and delivered.
-    Succeeded(Box<Success>),
-    /// It did not start, because the run was stopped.
-    NotStarted,
-    /// Its input at this position is damaged.
-    DamagedInput(usize, Damage),
-    /// A table of its own was found damaged after the result was known.
-    DamagedOutput(Damage),
-    /// Another machine took it over while this one was suspended.
-    TakenOver,
-    /// It has no result.
-    Failed(OperatorError),
-    /// It has a result, and failed a check or could not be checked.
-    CheckFailed(KnownResult, OperatorError),
-    /// It has a result, which could not be delivered.
-    Undelivered(OperatorError),
-    /// It has a result; its checks or its delivery were interrupted.
-    Interrupted(KnownResult),
-    /// The store cannot be used: the run ends.
-    StoreFailed(StoreError),
-}
-
-/// What the driver makes known of a node that succeeded.
+/// What the driver makes known of a node whose result is known, checked and delivered.
 pub(super) struct Success {
     pub(super) result: KnownResult,
     pub(super) delivery: Delivery,
@@ -120,30 +81,38 @@ pub(super) struct Success {
     pub(super) decision: Option<LoopDecision>,
 }
 
-/// Runs a node from the decision about it to its delivery.
-pub(super) async fn live(run: Arc<Run>, index: NodeIndex, start: Start, upstream: Upstream) -> NodeDone {
-    let (key, reasons, ending) = (None, Vec::new(), Ending::NotStarted);
-    let mut done = NodeDone { index, key, reasons, cost: None, unasked: 0, checks: None, ending };
-    done.ending = match stages(run, start, Arc::new(upstream), &mut done).await {
-        Ok(success) => Ending::Succeeded(Box::new(success)),
-        Err(ending) => ending,
-    };
+/// Runs a node from the decision about it (`None`: it is decided here, with that `look`) to its delivery.
+pub(super) async fn live(
+    run: Arc<Run>,
+    index: NodeIndex,
+    decided: Option<Decided>,
+    look: Look,
+    upstream: Upstream,
+) -> NodeDone {
+    let outcome = Err(Ending::NotStarted);
+    let mut done = NodeDone { index, key: None, reasons: Vec::new(), cost: None, checks: None, outcome };
+    done.outcome = stages(run, decided, look, Arc::new(upstream), &mut done).await;
     done
 }
 
 /// Goes through the stages of a node. What is known when a stage ends early is left in `done`.
-async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut NodeDone) -> Result<Success, Ending> {
+async fn stages(
+    run: Arc<Run>,
+    decided: Option<Decided>,
+    look: Look,
+    upstream: Arc<Upstream>,
+    done: &mut NodeDone,
+) -> Result<Success, Ending> {
     let index = done.index;
     let node = run.node(index);
 
     // Decide: on another thread, because that may read files and wait for the network.
-    let decided = match start {
-        Start::Decided(decided) => decided,
-        Start::Undecided(look) => {
-            let (run, upstream) = (Arc::clone(&run), Arc::clone(&upstream));
-            let decision = blocking(move || Ok(decide(&run, index, &upstream.known, look))).await;
-            decision.map_err(Ending::Failed)?.map_err(Ending::StoreFailed)?.into()
-        }
+    let decided = if let Some(decided) = decided {
+        decided
+    } else {
+        let (run, upstream) = (Arc::clone(&run), Arc::clone(&upstream));
+        let decision = blocking(move || Ok(decide(&run, index, &upstream.known, look))).await;
+        decision.map_err(Ending::Failed)?.map_err(Ending::StoreFailed)?.into()
     };
 
     // Produce the result, if it is not known.
@@ -151,19 +120,17 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
         Decided::Known(result) => result,
         Decided::Open(decision) => obtain(&run, decision, &upstream.known, done).await?,
     };
-    done.key = result.key();
+    done.key = result.key;
     let result = Arc::new(result);
 
     // Check: before anything is delivered.
     let mut holds = None;
     if has_checks(&run, index) {
         let (own, of, before) = (Arc::clone(&run), Arc::clone(&result), Arc::clone(&upstream));
-        let outcomes = match blocking(move || Ok(evaluate(&own, index, &of, &before))).await {
+        let outcomes = match blocking(move || evaluate(&own, index, &of, &before)).await {
             Ok(Ok(outcomes)) => outcomes,
-            Ok(Err(Unchecked::Damaged(damage))) => return Err(Ending::DamagedOutput(damage)),
-            Ok(Err(Unchecked::Stopped(error))) | Err(error) => {
-                return Err(unchecked(Arc::unwrap_or_clone(result), error));
-            }
+            Ok(Err(damage)) => return Err(Ending::DamagedOutput(damage)),
+            Err(error) => return Err(unchecked(Arc::unwrap_or_clone(result), error)),
         };
         let failed = failed_checks(&outcomes, OnFailure::Fail);
         holds = failed_checks(&outcomes, OnFailure::Hold);
@@ -194,13 +161,28 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
     let mut decision = None;
     if is_open(&run.plan, index) {
         let (own, of) = (Arc::clone(&run), Arc::clone(&result));
-        let read = blocking(move || read_decision(&own.plan, &own.store, index, of.outputs())).await;
+        let read = blocking(move || read_decision(&own.plan, &own.store, index, &of.outputs)).await;
         decision = Some(read.map_err(|error| {
             tracing::warn!("{}", error.message);
             Ending::DamagedOutput(Damage::Corrupt)
         })?);
     }
     Ok(Success { result: Arc::unwrap_or_clone(result), delivery, holds, decision })
+}
+
+/// Decides about a node, given the outputs of its dependencies. Fetches files that the key needs.
+pub(super) fn decide(run: &Run, index: NodeIndex, known: &Known, look: Look) -> Result<Decision, StoreError> {
+    let request = run.options.request();
+    let decider = Decider { plan: &run.plan, store: &run.store, request, history: &run.history };
+    let decided = decider.decide(index, known, &run.sources, look)?;
+    if !matches!(decided, Decision::Broken(SourceProblem::NotFetched(_))) {
+        return Ok(decided);
+    }
+    let node = run.node(index);
+    match node.operator.declaration.fetch(&run.bare_context(node)) {
+        Ok(()) => decider.decide(index, known, &run.sources, look),
+        Err(error) => Ok(Decision::Unfetched(error)),
+    }
 }
 
 /// Produces the result of a node that must run; ends it if it cannot.
@@ -222,14 +204,28 @@ async fn obtain(run: &Arc<Run>, decision: Decision, known: &Known, done: &mut No
     run.begin(&begun).map_err(Ending::StoreFailed)?;
     let (produced, cost) = produce(job(run, done.index, *pending, known)).await;
     done.cost = Some(cost);
-    match produced {
-        Produced::Result(result, unasked) => {
-            done.unasked = unasked;
-            Ok(result)
+    produced
+}
+
+/// Returns the pending node, or why it cannot run. Cached results are settled before.
+fn startable(decision: Decision) -> Result<Box<Pending>, OperatorError> {
+    match decision {
+        Decision::Run(pending) => Ok(pending),
+        Decision::Held(_) => {
+            let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
+            Err(error.with_help("run it first, or omit `--from` and `--only`"))
         }
-        Produced::DamagedInput(position, damage) => Err(Ending::DamagedInput(position, damage)),
-        Produced::TakenOver => Err(Ending::TakenOver),
-        Produced::Failed(error) => Err(Ending::Failed(error)),
+        Decision::Broken(SourceProblem::Stopped) => {
+            Err(OperatorError::machine("a source cannot be read: the file system timed out"))
+        }
+        Decision::Broken(problem @ SourceProblem::Changing(_)) => {
+            Err(OperatorError::machine(problem.to_string()).with_help("run it again when nothing writes to that place"))
+        }
+        Decision::Broken(problem) => Err(OperatorError::pipeline(problem.to_string())),
+        Decision::Unfetched(error) | Decision::Misfit(error) => Err(error),
+        Decision::Waits { .. } | Decision::Frozen(_) | Decision::Cached { .. } => {
+            Err(OperatorError::engine("the inputs of the node are unknown"))
+        }
     }
 }
 

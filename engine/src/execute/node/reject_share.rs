@@ -92,8 +92,13 @@ impl RejectShares<'_> {
         if let Some(worst) = left.worst {
             return Some(format!("no rows are left: {}", self.words(&worst)));
         }
-        if self.had_rows(index) {
-            return Some("no rows are left of those that were read".to_owned());
+        for before in self.before(index) {
+            let (node, is_itself) = (&self.plan[before], before == index);
+            let port_type = node.default_output().and_then(|port| node.outputs.get(port));
+            let has_rows = matches!(port_type, Some(PortType::Rows(_))) && self.rows_of_default_output(before) > 0;
+            if has_rows && !is_itself {
+                return Some("no rows are left of those that were read".to_owned());
+            }
         }
         // Nothing was lost: an empty delivery is right, unless it would replace something.
         self.existing(node).map(|path| format!("there are no rows, and `{path}` is not empty"))
@@ -196,15 +201,6 @@ impl RejectShares<'_> {
     fn is_empty(&self, node: &Node) -> bool {
         let mut tables = rows_inputs(node).map(|input| self.output(input.node, &input.output)).peekable();
         tables.peek().is_some() && tables.all(|output| output.is_none_or(|output| output.rows == 0))
-    }
-
-    /// Whether any node before it produced rows.
-    fn had_rows(&self, index: NodeIndex) -> bool {
-        self.before(index).into_iter().any(|before| {
-            let node = &self.plan[before];
-            let port_type = node.default_output().and_then(|port| node.outputs.get(port));
-            before != index && matches!(port_type, Some(PortType::Rows(_))) && self.rows_of_default_output(before) > 0
-        })
     }
 
     /// Returns a local destination that exists and is not empty.

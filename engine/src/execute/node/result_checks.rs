@@ -6,13 +6,9 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::util::display::array_value_to_string;
 use indexmap::IndexMap;
 
-use super::context::bare_context;
-use super::deliver::KnownResult;
-use super::job::Upstream;
+use super::job::{KnownResult, Run, Upstream};
 use super::reject_share::RejectShares;
-use super::run::Run;
 use crate::error::{Blame, OperatorError};
-use crate::execute::decide::identity::Known;
 use crate::execute::kernels::query::run_query;
 use crate::operator::{Context, InputArtifact, Inputs, OutputSink};
 use crate::plan::{Node, NodeIndex, Offenders, ROWS, unfit_column};
@@ -25,41 +21,39 @@ const VALUE: usize = 60;
 /// Version of the evaluation. Increase it when a check could find something else in the same table.
 const VERSION: u32 = 1;
 
-/// Evaluates the checks of a node, and strikes secrets out of the outcomes.
+/// Evaluates the checks of a node, and strikes secrets out of the outcomes; or returns how its table is damaged.
 ///
 /// # Errors
-/// Fails if the table is damaged, the run is stopped, or the machine fails: that says nothing about the data.
+/// Fails if the run is stopped, or the machine fails. Neither that nor damage says anything about the data.
 pub(super) fn evaluate(
     run: &Run,
     index: NodeIndex,
     result: &KnownResult,
     upstream: &Upstream,
-) -> Result<Vec<CheckOutcome>, Unchecked> {
+) -> Result<Result<Vec<CheckOutcome>, Damage>, OperatorError> {
     let (node, store, directory) = (run.node(index), &run.store, &run.options.directory);
-    let mut known = Known::new();
-    for input in &node.inputs {
-        if let Some(outputs) = upstream.known.get(&input.node) {
-            known.insert(input.node, outputs.clone());
-        }
-    }
-    known.insert(index, result.outputs().clone());
-    let keys = result.key().map(|key| (index, key)).into_iter().collect();
+    let mut known = upstream.known.clone();
+    known.insert(index, result.outputs.clone());
+    let keys = result.key.map(|key| (index, key)).into_iter().collect();
     let shares = RejectShares { plan: &run.plan, known: &known, keys: &keys, store, directory };
     let before = run.history.last(&run.plan, store, node.id());
     let subject = Subject {
         node,
-        outputs: result.outputs(),
+        outputs: &result.outputs,
         lost: shares.lost(index),
         before: before.map_or(&[], |last| last.checks.as_slice()),
         store,
-        context: &bare_context(run, node),
+        context: &run.bare_context(node),
     };
     let mut outcomes = Vec::with_capacity(node.spec.checks.len());
     for spec in &node.spec.checks {
-        outcomes.push(subject.one(spec)?);
+        match subject.one(spec)? {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(damage) => return Ok(Err(damage)),
+        }
     }
     run.endpoints.redactor.clean_all(outcomes.iter_mut().map(|outcome| &mut outcome.found));
-    Ok(outcomes)
+    Ok(Ok(outcomes))
 }
 
 /// The result of a node to be checked.
@@ -74,23 +68,9 @@ struct Subject<'a> {
     context: &'a Context,
 }
 
-/// Why the checks of a node were not evaluated.
-pub(crate) enum Unchecked {
-    /// The table is damaged.
-    Damaged(Damage),
-    /// The run was stopped, or the machine failed.
-    Stopped(OperatorError),
-}
-
-impl From<OperatorError> for Unchecked {
-    fn from(error: OperatorError) -> Self {
-        Self::Stopped(error)
-    }
-}
-
 impl Subject<'_> {
     /// Evaluates a check. An outcome of the last run counts if neither the check nor the table changed.
-    fn one(&self, spec: &CheckSpec) -> Result<CheckOutcome, Unchecked> {
+    fn one(&self, spec: &CheckSpec) -> Result<Result<CheckOutcome, Damage>, OperatorError> {
         let check = &spec.check;
         let port = check.port.as_deref().or(self.node.default_output()).unwrap_or_default();
         let output = self.outputs.get(port);
@@ -98,33 +78,35 @@ impl Subject<'_> {
             (Rule::Rejects { max }, _) => {
                 let (lost, of) = self.lost;
                 let share = lost as f64 / of.max(1) as f64;
-                return Ok(outcome(check, share <= *max, format!("{lost} of {of} rows ({})", percent(share))));
+                return Ok(Ok(outcome(check, share <= *max, format!("{lost} of {of} rows ({})", percent(share)))));
             }
-            (_, None) => return Ok(outcome(check, false, format!("the node has no output `{port}`"))),
+            (_, None) => return Ok(Ok(outcome(check, false, format!("the node has no output `{port}`")))),
             (Rule::Rows { min, max }, Some(output)) => {
                 let rows = output.rows;
                 let passed = min.is_none_or(|min| rows >= min) && max.is_none_or(|max| rows <= max);
-                return Ok(outcome(check, passed, format!("{rows} rows")));
+                return Ok(Ok(outcome(check, passed, format!("{rows} rows"))));
             }
             (rule, Some(output)) => match Offenders::of(rule) {
                 Some(query) => (query, output),
-                None => return Ok(outcome(check, true, String::new())),
+                None => return Ok(Ok(outcome(check, true, String::new()))),
             },
         };
         if let Some(known) = self.before.iter().find(|known| is_same(known, check, output.id)) {
-            return Ok(known.clone());
+            return Ok(Ok(known.clone()));
         }
         // A damaged table would say something about the disk, not about the data.
-        self.store.intact_once(&output.id).map_err(OperatorError::from)?.map_err(Unchecked::Damaged)?;
+        if let Err(damage) = self.store.intact_once(&output.id)? {
+            return Ok(Err(damage));
+        }
         let (passed, found, fleeting) = match self.offenders(spec, &query, output) {
             Ok(found) if found.rows == 0 => (true, String::new(), false),
             Ok(found) => (false, found.words(), false),
-            Err(error) if matches!(error.blame, Blame::Cancelled | Blame::Machine) => return Err(error.into()),
+            Err(error) if matches!(error.blame, Blame::Cancelled | Blame::Machine) => return Err(error),
             // A check that cannot be evaluated never passes.
             Err(error) => (false, format!("it cannot be evaluated: {}", error.text()), true),
         };
         let fleeting = fleeting || query.is_fleeting();
-        Ok(CheckOutcome { artifact: Some(output.id), fleeting, ..outcome(check, passed, found) })
+        Ok(Ok(CheckOutcome { artifact: Some(output.id), fleeting, ..outcome(check, passed, found) }))
     }
 
     fn offenders(&self, spec: &CheckSpec, query: &Offenders, output: &OutputRecord) -> Result<Found, OperatorError> {

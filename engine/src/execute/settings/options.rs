@@ -1,19 +1,17 @@
 //! Run settings: what to run, and with which resources.
 
-use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 
-use super::request::{Request, Retry};
+use super::device::Workers;
 use super::resources::Machine;
-use super::workers::Workers;
 use crate::endpoint::BudgetLimits;
-use crate::fingerprint::Digest;
+use crate::fingerprint::{Digest, Reason};
 use crate::node_id::NodeId;
 use crate::operator::SecretLookup;
-use crate::plan::Selection;
+use crate::plan::{Node, NodeIndex, Plan, Selection};
 use crate::spec::RowLimit;
 use crate::store::OutputRecord;
 
@@ -69,7 +67,7 @@ impl Chosen {
     pub(crate) fn request<'a>(&'a self, directory: &'a Path, options: &'a RunOptions) -> Request<'a> {
         Request {
             directory,
-            limit: Some(&options.limit),
+            limit: &options.limit,
             selected: Some(&self.selected),
             asked: Some(&self.asked),
             force: Some(&self.force),
@@ -95,25 +93,89 @@ pub(crate) struct Settings {
     pub secrets: SecretLookup,
     /// Digest of the plan, if its params fit all known columns.
     pub fits: Option<Digest>,
-    /// Rows given by a test; `None`: this is no test.
-    pub trial: Option<Trial>,
-}
-
-/// What a test gives.
-#[derive(Clone, Default)]
-pub(crate) struct Trial {
-    /// Outputs of nodes that do not run, by index in the plan.
-    pub given: BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>,
+    /// Outputs that a test gives to nodes, which then do not run; `None`: this is no test.
+    pub trial: Option<BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>>,
 }
 
 impl Settings {
     /// Returns the outputs that a test gives to a node.
     pub(crate) fn given(&self, index: NodeIndex) -> Option<&IndexMap<String, OutputRecord>> {
-        self.trial.as_ref()?.given.get(&index)
+        self.trial.as_ref()?.get(&index)
     }
 
     /// Returns the settings that decide which nodes run.
     pub(crate) fn request(&self) -> Request<'_> {
         self.chosen.request(&self.directory, &self.asked)
     }
+}
+
+/// The part of a run's settings that decides which nodes run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// Base of relative paths.
+    pub directory: &'a Path,
+    /// Rows of sources (at most).
+    pub limit: &'a RowLimit,
+    /// The nodes that may run; `None`: all.
+    pub selected: Option<&'a BTreeSet<NodeIndex>>,
+    /// Nodes whose outputs must be in the store, even if they were released; `None`: of those that no other node
+    /// uses.
+    pub asked: Option<&'a BTreeSet<NodeIndex>>,
+    /// Nodes to run even if they are cached (`*`: all).
+    pub force: Option<&'a BTreeSet<NodeId>>,
+    /// Ignore cached results.
+    pub no_cache: bool,
+    /// Which failed rows to retry.
+    pub retry: Retry,
+    /// Whether a survey estimates the calls that nodes would make. That reads the memos of their rows.
+    pub estimates: bool,
+}
+
+impl<'a> Request<'a> {
+    /// Returns the request of a plain run in that folder with that limit.
+    pub(crate) fn new(directory: &'a Path, limit: &'a RowLimit) -> Self {
+        Self {
+            directory,
+            limit,
+            selected: None,
+            asked: None,
+            force: None,
+            no_cache: false,
+            retry: Retry::Failed,
+            estimates: false,
+        }
+    }
+
+    /// Returns the rows of a node (at most), if it is a source.
+    pub(crate) fn rows_of(&self, node: &Node) -> Option<u64> {
+        if node.inputs.is_empty() { self.limit.of(node.id()) } else { None }
+    }
+
+    pub(crate) fn may_run(&self, index: NodeIndex) -> bool {
+        self.selected.is_none_or(|selected| selected.contains(&index))
+    }
+
+    /// Whether the outputs of a node must be in the store, even if they were released.
+    pub(crate) fn is_asked_for(&self, plan: &Plan, index: NodeIndex) -> bool {
+        let delivers = !plan[index].operator.declaration.destinations().is_empty();
+        delivers || self.asked.map_or_else(|| plan.dependents(index).is_empty(), |asked| asked.contains(&index))
+    }
+
+    pub(crate) fn forced(&self, node: &Node) -> Option<Reason> {
+        if self.force.is_some_and(|ids| ids.contains(node.id()) || ids.contains("*")) {
+            return Some(Reason::Forced);
+        }
+        if self.no_cache { Some(Reason::CacheOff) } else { None }
+    }
+}
+
+/// Which failed rows to retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// None.
+    Nothing,
+    /// Rejected rows of external nodes.
+    Failed,
+    /// Also rows dropped by `on_error: drop`.
+    Dropped,
 }

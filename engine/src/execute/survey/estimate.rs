@@ -8,13 +8,13 @@ use std::sync::Arc;
 use crate::endpoint::{EndpointUse, Prices, Usage};
 use crate::error::OperatorError;
 use crate::execute::decide::identity::Parts;
+use crate::execute::kernels::call_journal::Observations;
 use crate::execute::kernels::dry_run::{Answers, count_samples};
-use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::samples::Drawing;
 use crate::fingerprint::{Digest, Preimage, RowKeys};
 use crate::operator::Inputs;
 use crate::plan::Node;
-use crate::store::{CallCache, Memo, NodeResult, Store};
+use crate::store::{CallCache, Memo, Store};
 
 /// Memos of other nodes read for an estimate (at most), newest first.
 const MEMOS: usize = 8;
@@ -44,11 +44,6 @@ pub enum Basis {
 }
 
 impl Work {
-    /// The work of a node whose input is not known yet.
-    pub(crate) fn later(endpoint: EndpointUse) -> Self {
-        Self { rows: None, at_most: false, estimate: None, basis: None, prices: endpoint.prices }
-    }
-
     /// The work of a node that would run on `inputs`. Rows that remembered answers can reproduce count as known, if all
     /// inputs are available and `directory` is given. With `forced`, only rows of an interrupted forced run count.
     pub(crate) fn of(
@@ -81,7 +76,7 @@ impl Work {
                 match count_samples(node, inputs, directory, &answers, &memo, samples) {
                     Ok(counted) => (known, missing) = counted,
                     // It may not open before a service has reported its tools: only the rows of the memo are known.
-                    Err(_) if !answers.observed.is_empty() => {}
+                    Err(_) if !answers.observed.caches.is_empty() => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -118,8 +113,10 @@ fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, 
     let mut memos: Vec<(f64, Digest)> = Vec::new();
     for key in store.result_keys() {
         let Some(result) = store.result(&key) else { continue };
-        if let Some(memo) = result.memo
-            && calls_model(&result, node, &endpoint.model)
+        let (Some(memo), Some(origin)) = (result.memo, &result.origin) else { continue };
+        if Preimage::read(&result.preimage).operator == node.entry.name
+            && let Ok(operator) = (node.entry.bind)(origin.params.clone())
+            && operator.declaration.endpoint.is_some_and(|called| called.model == endpoint.model)
         {
             memos.push((result.finished, memo));
         }
@@ -137,16 +134,4 @@ fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, 
         }
     }
     (rows > 0).then_some((rows, usage))
-}
-
-/// Whether a recorded node has the operator of `node` and called that model.
-fn calls_model(result: &NodeResult, node: &Node, model: &str) -> bool {
-    let Some(origin) = &result.origin else { return false };
-    if Preimage::read(&result.preimage).operator != node.entry.name {
-        return false;
-    }
-    match (node.entry.bind)(origin.params.clone()) {
-        Ok(operator) => operator.declaration.endpoint.is_some_and(|endpoint| endpoint.model == model),
-        Err(_) => false,
-    }
 }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use indexmap::IndexMap;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,13 +14,13 @@ use super::decide::history::History;
 use super::decide::identity::Known;
 use super::decide::loop_decision::settled;
 use super::decide::{Decider, Decision, Look, Pending};
-use super::process::versions::version;
-use super::settings::request::Request;
+use super::process::version;
+use super::settings::options::Request;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::Inputs;
 use crate::plan::{Loop, Node, NodeIndex, OfLoop, Plan, with_all_before};
 use crate::spec::service_of;
-use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
+use crate::store::{NodeResult, NodeRun, Store, StoreError};
 
 /// What a run would do with a node.
 #[derive(Clone, Debug, Serialize)]
@@ -94,15 +93,6 @@ impl NodeStatus {
         matches!(self, Self::Ended { needs: None, .. })
     }
 
-    /// Returns the outputs, if they are known.
-    fn outputs(&self) -> Option<&IndexMap<String, OutputRecord>> {
-        match self {
-            Self::Cached { result, .. } => Some(&result.outputs),
-            Self::Frozen { last } => Some(&last.outputs),
-            _ => None,
-        }
-    }
-
     /// Returns the preimage of the key, as far as it is known.
     pub fn preimage(&self) -> Option<&Value> {
         match self {
@@ -116,14 +106,8 @@ impl NodeStatus {
         match decision {
             Decision::Frozen(last) => Self::Frozen { last },
             Decision::Cached { key, result, released } => Self::Cached { key, result, released },
-            Decision::Run(pending) => {
-                let Pending { key, preimage, reasons, .. } = *pending;
-                Self::Run { key, preimage, reasons }
-            }
-            Decision::Held(pending) => {
-                let Pending { key, preimage, reasons, .. } = *pending;
-                Self::Held { key, preimage, reasons }
-            }
+            Decision::Run(node) => Self::Run { key: node.key, preimage: node.preimage, reasons: node.reasons },
+            Decision::Held(node) => Self::Held { key: node.key, preimage: node.preimage, reasons: node.reasons },
             Decision::Waits { on, preimage, reasons } => {
                 Self::Unknown { waits_for: on.into_iter().map(String::from).collect(), preimage, reasons }
             }
@@ -189,7 +173,12 @@ pub(crate) fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result
                 }
             }
         };
-        if let Some(outputs) = status.outputs() {
+        let outputs = match &status {
+            NodeStatus::Cached { result, .. } => Some(&result.outputs),
+            NodeStatus::Frozen { last } => Some(&last.outputs),
+            _ => None,
+        };
+        if let Some(outputs) = outputs {
             known.insert(index, outputs.clone());
             match settled(&plan, store, index, outputs) {
                 Ok(Some(settled)) => plan = Cow::Owned(settled),
@@ -261,13 +250,13 @@ pub(crate) fn not_known(
 
 /// Returns the work left for a node that calls an endpoint.
 fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, directory: &Path) -> Option<Work> {
-    let endpoint = node.operator.declaration.endpoint.clone()?;
+    let prices = node.operator.declaration.endpoint.as_ref()?.prices.clone();
     let work = match decision {
         Decision::Run(pending) => work_now(store, node, pending, known, directory),
         Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched(_)) => None,
         _ => return None,
     };
-    Some(work.unwrap_or_else(|| Work::later(endpoint)))
+    Some(work.unwrap_or(Work { rows: None, at_most: false, estimate: None, basis: None, prices }))
 }
 
 /// Returns the work of a node that would run now; `None` if it cannot be counted.
@@ -299,18 +288,11 @@ fn work_now(store: &Store, node: &Node, pending: &Pending, known: &Known, direct
 /// # Errors
 /// Fails if the store cannot be read.
 pub(crate) fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<NodeIndex>, StoreError> {
-    let mut lacking = Vec::new();
-    for (index, status) in survey(plan, store, request)?.nodes {
-        let lacks = match status {
-            NodeStatus::Cached { result, .. } => result.dropped > 0,
-            NodeStatus::Run { reasons, .. } => {
-                reasons.iter().any(|reason| matches!(reason, Reason::RejectsRetried { .. }))
-            }
-            _ => false,
-        };
-        if lacks {
-            lacking.push(index);
-        }
-    }
-    Ok(lacking)
+    let mut nodes = survey(plan, store, request)?.nodes;
+    nodes.retain(|_, status| match status {
+        NodeStatus::Cached { result, .. } => result.dropped > 0,
+        NodeStatus::Run { reasons, .. } => reasons.iter().any(|why| matches!(why, Reason::RejectsRetried { .. })),
+        _ => false,
+    });
+    Ok(nodes.into_keys().collect())
 }

@@ -12,7 +12,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use serde_json::Value;
 
 use super::super::failure::Failure;
-use super::super::views::StoreView;
+use super::super::open::{Session, StoreView};
 use super::{Scores, Table};
 use crate::error::OperatorError;
 use crate::execute::{collect, register};
@@ -113,7 +113,10 @@ impl StoreView<'_> {
             for number in batch.column(0).as_primitive::<UInt64Type>().values() {
                 let number = number - 1;
                 if std::mem::replace(&mut seen[number as usize], true) {
-                    return Err(scored_twice(table));
+                    let node = table.scores.as_ref().map(|scores| scores.node.as_str()).unwrap_or_default();
+                    let why = format!("`{node}` has several scores of one row, so they cannot stand beside the rows");
+                    let help = "choose rows by their own columns, or take the scores of another node";
+                    return Err(Failure::usage(why).with_help(help));
                 }
                 numbers.push(number);
             }
@@ -131,7 +134,7 @@ impl StoreView<'_> {
         ask: impl Fn(Chosen) -> Result<DataFrame, DataFusionError>,
     ) -> Result<Vec<RecordBatch>, Failure> {
         let bound = match &choice.pass {
-            Some((operator, params)) => Some(self.session.bind_relational(operator, params.clone())?),
+            Some((operator, params)) => Some(bind(self.session, operator, params.clone())?),
             None => None,
         };
         let own = OwnColumns::beside(table);
@@ -147,7 +150,15 @@ impl StoreView<'_> {
                 }
                 collect(planned?, context).await
             };
-            context.block_on(within(choice.limit, asked))
+            context.block_on(async {
+                let Some(limit) = choice.limit else { return asked.await };
+                if let Ok(done) = tokio::time::timeout(limit, asked).await {
+                    return done;
+                }
+                let message = format!("the query was ended: it ran for more than {} s", limit.as_secs_f64());
+                let error = OperatorError::pipeline(message);
+                Err(error.with_help("ask for less, or write the rows to a file and query that"))
+            })
         });
         answered.map_err(|failure| match own.unnamed(failure) {
             // The columns that it lists are those that were read.
@@ -160,6 +171,18 @@ impl StoreView<'_> {
             failure => failure,
         })
     }
+}
+
+/// Binds a relational operator to params; fails if there is none, or if the params do not fit it.
+fn bind(session: &Session, operator: &str, params: Value) -> Result<BoundOperator, Failure> {
+    let Some(entry) = session.registry().get(operator) else {
+        return Err(Failure::Other(format!("there is no operator `{operator}`")));
+    };
+    let bound = (entry.bind)(params).and_then(|bound| match bound.declaration.issues.first() {
+        Some(issue) => Err(issue.clone()),
+        None => Ok(bound),
+    });
+    bound.map_err(|issue| Failure::Usage { message: format!("`{}`: {}", issue.path, issue.message), help: issue.help })
 }
 
 /// Columns from which on a table is wide: planning a query over all of them takes longer than computing it.
@@ -190,25 +213,6 @@ fn named(table: &Table, choice: &Choice, asked: &str) -> Option<Vec<String>> {
         }
     }
     Some(named)
-}
-
-/// Ends work that takes longer than the limit.
-async fn within<T>(
-    limit: Option<Duration>,
-    work: impl Future<Output = Result<T, OperatorError>>,
-) -> Result<T, OperatorError> {
-    let Some(limit) = limit else { return work.await };
-    if let Ok(done) = tokio::time::timeout(limit, work).await {
-        return done;
-    }
-    let message = format!("the query was ended: it ran for more than {} s", limit.as_secs_f64());
-    Err(OperatorError::pipeline(message).with_help("ask for less, or write the rows to a file and query that"))
-}
-
-fn scored_twice(table: &Table) -> Failure {
-    let node = table.scores.as_ref().map(|scores| scores.node.as_str()).unwrap_or_default();
-    Failure::usage(format!("`{node}` has several scores of one row, so they cannot stand beside the rows"))
-        .with_help("choose rows by their own columns, or take the scores of another node")
 }
 
 /// Names of the columns that only queries have; no table has them.
@@ -281,7 +285,18 @@ impl Question<'_> {
         session.register_table(ROWS, rows.into_view())?;
         let mut rows = match bound {
             None => session.table(ROWS).await?,
-            Some(bound) => passed(bound, table, &session, context).await?,
+            Some(bound) => {
+                let mut inputs = Inputs::new();
+                inputs.bind(ROWS, InputArtifact::Rows(table.rows.clone()));
+                let Kernel::Query(kernel) = bound.open(&inputs, context)? else {
+                    return Err(OperatorError::engine("the operator is not relational"));
+                };
+                let tables = QueryInputs { tables: vec![ROWS.to_owned()] };
+                let Some(output) = kernel.plan(&session, &tables).await?.into_iter().next() else {
+                    return Err(OperatorError::engine("the operator has no output"));
+                };
+                output.frame
+            }
         };
         if !choice.order.is_empty() || scores.is_some() {
             let mut keys = Vec::new();
@@ -293,25 +308,6 @@ impl Question<'_> {
             rows = rows.sort(keys).map_err(|error| explain("sort", error, &[]))?;
         }
         Ok(Chosen { session, rows, own: own.clone() })
-    }
-}
-
-/// Plans a relational operator over the table of the session.
-async fn passed(
-    bound: &BoundOperator,
-    table: &Table,
-    session: &SessionContext,
-    context: &Context,
-) -> Result<DataFrame, OperatorError> {
-    let mut inputs = Inputs::new();
-    inputs.bind(ROWS, InputArtifact::Rows(table.rows.clone()));
-    let Kernel::Query(kernel) = bound.open(&inputs, context)? else {
-        return Err(OperatorError::engine("the operator is not relational"));
-    };
-    let tables = QueryInputs { tables: vec![ROWS.to_owned()] };
-    match kernel.plan(session, &tables).await?.into_iter().next() {
-        Some(output) => Ok(output.frame),
-        None => Err(OperatorError::engine("the operator has no output")),
     }
 }
 

@@ -7,7 +7,7 @@ use datafusion::prelude::DataFrame;
 use serde::Serialize;
 
 use super::super::failure::Failure;
-use super::super::views::StoreView;
+use super::super::open::StoreView;
 use super::{Choice, Table};
 
 /// Number of bins of a histogram (at most).
@@ -18,7 +18,7 @@ const COMMON: usize = 20;
 const CHARACTERS: usize = 200;
 
 /// What a column holds, over the chosen rows.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ColumnSummary {
     /// The column.
@@ -90,21 +90,9 @@ impl StoreView<'_> {
         let choice = Choice { order: Vec::new(), ..choice.clone() };
         let counts =
             self.ask(table, &choice, &format!("SELECT count(*), count({value}), count(DISTINCT {value}) FROM chosen"))?;
-        let rows = number(&counts, 0, 0).unwrap_or(0.0) as u64;
-        let values = number(&counts, 1, 0).unwrap_or(0.0) as u64;
-        let distinct = number(&counts, 2, 0).unwrap_or(0.0) as u64;
-        let mut summary = ColumnSummary {
-            name: name.to_owned(),
-            rows,
-            nulls: rows - values,
-            distinct,
-            of,
-            min: None,
-            max: None,
-            mean: None,
-            bins: Vec::new(),
-            common: Vec::new(),
-        };
+        let [rows, values, distinct] = [0, 1, 2].map(|column| number(&counts, column).unwrap_or(0.0) as u64);
+        let (name, nulls) = (name.to_owned(), rows - values);
+        let mut summary = ColumnSummary { name, rows, nulls, distinct, of, ..ColumnSummary::default() };
         if of.is_some() || field.data_type().is_numeric() {
             let whole = of.is_some() || field.data_type().is_integer();
             self.count_numbers(table, &choice, &value, whole, &mut summary)?;
@@ -114,8 +102,8 @@ impl StoreView<'_> {
                  GROUP BY {value} ORDER BY n DESC, v LIMIT {COMMON}"
             );
             for batch in self.ask(table, &choice, &sql)? {
-                let texts =
-                    cast(batch.column(0), &DataType::Utf8).map_err(|error| Failure::Other(error.to_string()))?;
+                let texts = cast(batch.column(0), &DataType::Utf8);
+                let texts = texts.map_err(|error| Failure::Other(error.to_string()))?;
                 let counts = batch.column(1).as_primitive::<Int64Type>();
                 for (text, rows) in texts.as_string::<i32>().iter().zip(counts.values()) {
                     let value = text.unwrap_or_default().chars().take(CHARACTERS).collect();
@@ -141,8 +129,8 @@ impl StoreView<'_> {
              CAST({value} AS DOUBLE) BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
         );
         let range = self.ask(table, choice, &format!("SELECT min(x), max(x), avg(x) FROM ({finite})"))?;
-        let (Some(min), Some(max)) = (number(&range, 0, 0), number(&range, 1, 0)) else { return Ok(()) };
-        (summary.min, summary.max, summary.mean) = (Some(min), Some(max), number(&range, 2, 0));
+        let (Some(min), Some(max)) = (number(&range, 0), number(&range, 1)) else { return Ok(()) };
+        (summary.min, summary.max, summary.mean) = (Some(min), Some(max), number(&range, 2));
         // Whole numbers have bins of whole numbers; the last one ends behind the largest.
         let span = max - min;
         let (bins, width) = if whole {
@@ -167,9 +155,8 @@ impl StoreView<'_> {
             summary.bins.push(Bin { from, to, rows: 0 });
         }
         for batch in self.ask(table, choice, &sql)? {
-            let (numbers, counts) =
-                (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
-            for (bin, rows) in numbers.values().iter().zip(counts.values()) {
+            let [numbers, counts] = [0, 1].map(|column| batch.column(column).as_primitive::<Int64Type>().values());
+            for (bin, rows) in numbers.iter().zip(counts) {
                 if let Some(bin) = usize::try_from(*bin).ok().and_then(|bin| summary.bins.get_mut(bin)) {
                     bin.rows = *rows as u64;
                 }
@@ -188,10 +175,10 @@ impl StoreView<'_> {
     }
 }
 
-/// Returns a number of a result; `None` if it is null or not there.
-fn number(batches: &[RecordBatch], column: usize, row: usize) -> Option<f64> {
-    let batch = batches.first().filter(|batch| batch.num_rows() > row)?;
+/// Returns a number of the first row of a result; `None` if it is null or not there.
+fn number(batches: &[RecordBatch], column: usize) -> Option<f64> {
+    let batch = batches.first().filter(|batch| batch.num_rows() > 0)?;
     let values = cast(batch.column(column), &DataType::Float64).ok()?;
     let values = values.as_primitive::<Float64Type>();
-    values.is_valid(row).then(|| values.value(row))
+    values.is_valid(0).then(|| values.value(0))
 }

@@ -1,10 +1,9 @@
 //! Reads rows of a table by number, with their scores.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
 use arrow::compute::{concat_batches, take};
 use arrow::datatypes::{Field, Schema};
 use parquet::arrow::ProjectionMask;
@@ -51,11 +50,8 @@ impl Table {
         let mut arrays = Vec::with_capacity(fields.len());
         for name in columns {
             // The table's own column first: the scores have no column that the table has, save the ids.
-            if let Some(column) = stored.column_by_name(name) {
-                arrays.push(Arc::clone(column));
-            } else if let Some(column) = scores.as_ref().and_then(|scores| scores.column_by_name(name)) {
-                arrays.push(Arc::clone(column));
-            }
+            let column = stored.column_by_name(name).or_else(|| scores.as_ref()?.column_by_name(name));
+            arrays.extend(column.cloned());
         }
         // Without columns, the arrays do not say how many rows there are.
         let count = RecordBatchOptions::new().with_row_count(Some(rows.len()));
@@ -97,24 +93,32 @@ fn by_number(
     columns: &[String],
 ) -> Result<RecordBatch, OperatorError> {
     let wanted: BTreeSet<u64> = rows.iter().copied().collect();
-    let mut fields = Vec::new();
-    for field in table.schema.fields() {
-        if columns.contains(field.name()) {
-            fields.push(Arc::clone(field));
-        }
-    }
     let mut batches = Vec::new();
     for (index, part) in table.parts().iter().enumerate() {
         let start = starts.get(index).copied().unwrap_or(0);
         let end = starts.get(index + 1).copied().unwrap_or(table.rows);
         let inside: Vec<usize> = wanted.range(start..end).map(|row| (row - start) as usize).collect();
-        if !inside.is_empty() {
-            read_part(part, &inside, columns, &mut batches)?;
+        if inside.is_empty() {
+            continue;
+        }
+        let builder = open_part(part)?;
+        let mut roots = Vec::new();
+        for (index, field) in builder.schema().fields().iter().enumerate() {
+            if columns.contains(field.name()) {
+                roots.push(index);
+            }
+        }
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+        let selection = selection(inside.into_iter()).into();
+        for batch in builder.with_projection(mask).with_row_selection(selection).with_batch_size(1024).build()? {
+            batches.push(batch?);
         }
     }
-    let all = match batches.first() {
-        Some(first) => concat_batches(&first.schema(), &batches)?,
-        None => RecordBatch::new_empty(Arc::new(Schema::new(fields))),
+    let all = if let Some(first) = batches.first() {
+        concat_batches(&first.schema(), &batches)?
+    } else {
+        let fields = table.schema.fields().iter().filter(|field| columns.contains(field.name()));
+        RecordBatch::new_empty(Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>())))
     };
     if all.num_rows() != wanted.len() {
         return Err(OperatorError::engine(format!("{} of {} rows were read", all.num_rows(), wanted.len())));
@@ -123,40 +127,16 @@ fn by_number(
     taken(&all, &rows.iter().map(|row| slots.get(row).copied()).collect())
 }
 
-fn read_part(
-    part: &Path,
-    rows: &[usize],
-    columns: &[String],
-    batches: &mut Vec<RecordBatch>,
-) -> Result<(), OperatorError> {
-    let builder = open_part(part)?;
-    let mut roots = Vec::new();
-    for (index, field) in builder.schema().fields().iter().enumerate() {
-        if columns.contains(field.name()) {
-            roots.push(index);
-        }
-    }
-    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
-    let selection = selection(rows.iter().copied());
-    for batch in builder.with_projection(mask).with_row_selection(selection.into()).with_batch_size(1024).build()? {
-        batches.push(batch?);
-    }
-    Ok(())
-}
-
 /// Takes rows of a batch; null where there is none.
 fn taken(batch: &RecordBatch, slots: &UInt64Array) -> Result<RecordBatch, OperatorError> {
-    let mut columns = Vec::with_capacity(batch.num_columns());
-    for column in batch.columns() {
-        columns.push(match batch.num_rows() {
+    let (mut fields, mut columns): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let column = match batch.num_rows() {
             0 => new_null_array(column.data_type(), slots.len()),
             _ => take(column, slots, None)?,
-        });
-    }
-    let mut fields: Vec<Field> = Vec::with_capacity(columns.len());
-    for (field, column) in batch.schema().fields().iter().zip(&columns) {
-        let nullable = field.is_nullable() || column.null_count() > 0;
-        fields.push(field.as_ref().clone().with_nullable(nullable));
+        };
+        fields.push(field.as_ref().clone().with_nullable(field.is_nullable() || column.null_count() > 0));
+        columns.push(column);
     }
     let count = RecordBatchOptions::new().with_row_count(Some(slots.len()));
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &count)?)

@@ -9,9 +9,8 @@ use searchmill_schemas::{RecordKind, text_column};
 use serde::Serialize;
 
 use super::super::failure::Failure;
-use super::super::views::RunsView;
-use super::Table;
-use super::scores::scorers_among;
+use super::super::history::RunsView;
+use super::{Table, scorers_among};
 use crate::node_id::{NodeId, Round};
 use crate::store::NodeRun;
 
@@ -23,7 +22,7 @@ const MEASURES: [&str; 7] = ["reward", "f1", "em", "acc", "success", "correct", 
 const BLOCK: usize = 8192;
 
 /// How good each question was in each round.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rounds {
     /// The nodes of the rounds, in order.
     pub nodes: Vec<NodeId>,
@@ -87,10 +86,7 @@ impl RunsView<'_> {
         let mut found = Rounds {
             nodes: nodes.iter().map(|(_, node)| node.node.clone()).collect(),
             numbers: nodes.iter().map(|(round, _)| round.0 as u64).collect(),
-            measure: String::new(),
-            measures: Vec::new(),
-            means: Vec::new(),
-            questions: Vec::new(),
+            ..Rounds::default()
         };
         let mut sums: BTreeMap<String, Vec<Option<Sum>>> = BTreeMap::new();
         for (place, (_, node)) in nodes.iter().enumerate() {

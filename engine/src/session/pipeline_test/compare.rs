@@ -242,11 +242,6 @@ fn json_rows(rows: &RowsInput) -> Result<Vec<Value>, OperatorError> {
     }
     writer.finish()?;
     drop(writer);
-    let mut values = Vec::new();
-    for line in text.split(|byte| *byte == b'\n') {
-        if !line.is_empty() {
-            values.push(serde_json::from_slice(line).map_err(|error| OperatorError::data(error.to_string()))?);
-        }
-    }
-    Ok(values)
+    let values = serde_json::Deserializer::from_slice(&text).into_iter::<Value>().collect::<serde_json::Result<_>>();
+    values.map_err(|error| OperatorError::data(error.to_string()))
 }

@@ -3,7 +3,6 @@
 mod compare;
 mod rows;
 
-use crate::plan::NodeIndex;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +16,10 @@ use super::pipeline::Pipeline;
 use super::run::runtime;
 use crate::diagnostic::SourceMap;
 use crate::events::{Event, Reporter, RunSummary};
-use crate::execute::{Chosen, Machine, RunOptions, Settings, Stop, Trial, run};
+use crate::execute::{Chosen, Machine, RunOptions, Settings, Stop, run};
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, Source};
-use crate::plan::Plan;
+use crate::plan::{NodeIndex, Plan};
 use crate::spec::{Overrides, TestCase};
 use crate::store::Store;
 
@@ -98,7 +97,7 @@ impl Session {
             // The script asks for no key, but a node does not start without its secrets.
             secrets: Arc::new(|_| Some("a secret of a test".to_owned())),
             fits: None,
-            trial: Some(Trial { given }),
+            trial: Some(given),
         };
         let plan = Arc::new(plan);
         let failures = Arc::new(Failures::default());

@@ -1,6 +1,5 @@
 //! Rows of a test as artifacts: columns that are left out are null, or empty where the kind allows no null.
 
-use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Blame, OperatorError};
 use crate::operator::{OutputSink, PortType};
-use crate::plan::Plan;
+use crate::plan::{NodeIndex, Plan};
 use crate::session::failure::Failure;
 use crate::spec::{Rows, closest};
 use crate::store::{OutputRecord, Store, StoreSink};
@@ -35,12 +34,8 @@ pub(crate) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Give
     let mut outputs = Given::new();
     for (index, given) in by_node {
         // Nobody can write a folder into a test: the node has none.
-        let mut ports = IndexMap::new();
-        for (port, kind) in &plan[index].outputs {
-            if matches!(kind, PortType::Rows(_)) {
-                ports.insert(port.clone(), kind.clone());
-            }
-        }
+        let mut ports = plan[index].outputs.clone();
+        ports.retain(|_, kind| matches!(kind, PortType::Rows(_)));
         let mut sink = StoreSink::new(store, ports);
         for (port, kind) in &plan[index].outputs {
             let PortType::Rows(kind) = kind else { continue };
@@ -48,12 +43,8 @@ pub(crate) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Give
                 Some(rows) => (&rows.output, rows.rows.as_slice()),
                 None => (port, [].as_slice()),
             };
-            let batch = match batch(*kind, known[index.index()].get(port), rows) {
-                Ok(batch) => batch,
-                Err(error) => {
-                    return Err(Failure::usage(format!("given rows of `{output}`: {}", error.message)));
-                }
-            };
+            let batch = batch(*kind, known[index.index()].get(port), rows)
+                .map_err(|error| Failure::usage(format!("given rows of `{output}`: {}", error.message)))?;
             sink.write(port, &batch)?;
         }
         let stored = match sink.commit() {
@@ -160,9 +151,7 @@ fn fill(value: Option<&Value>, field: &Field) -> Value {
                 whole.insert(field.name().clone(), fill(row.get(field.name()), field));
             }
             for (name, value) in row {
-                if !whole.contains_key(&name) {
-                    whole.insert(name, value);
-                }
+                whole.entry(name).or_insert(value);
             }
             Value::Object(whole)
         }

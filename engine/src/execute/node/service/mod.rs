@@ -3,7 +3,6 @@
 //! A service gets a free port of this machine. It is ready once its `ready` path answers with a status of 2xx from a
 //! process of its own. Its log is part of the node's log. It ends with the node, and if this process dies.
 
-mod listener;
 mod process;
 
 use std::collections::BTreeMap;
@@ -19,8 +18,7 @@ use crate::execute::settings::device::DeviceLease;
 use crate::operator::{BoundOperator, ProgressSink};
 use crate::spec::{Serves, ServiceSpec};
 use crate::store::{Lent, StoreError, lend};
-use listener::Port;
-use process::Process;
+use process::{Port, Process};
 
 /// Interval between two questions whether a service is ready.
 const LOOK: Duration = Duration::from_millis(50);
@@ -111,8 +109,7 @@ impl Services {
         let start = Instant::now();
         // A proxy would answer for it.
         let client = reqwest::Client::builder().no_proxy().build();
-        let client =
-            client.map_err(|error| OperatorError::machine(format!("cannot create an HTTP client: {error}")))?;
+        let client = client.map_err(|why| OperatorError::machine(format!("cannot create an HTTP client: {why}")))?;
         for (position, service) in node.spec.services.iter().enumerate() {
             let address = self.addresses.get(&service.name).cloned().unwrap_or_default();
             let question = format!("{address}{}", service.ready);
@@ -195,12 +192,10 @@ fn service_inputs(job: &NodeJob, service: &ServiceSpec) -> Result<Vec<ServiceInp
         // Fetches the artifact if it is in a shared store.
         store.open_input(&record.id)?;
         let artifact = store.artifact_folder(&record.id);
-        let lent = if matches!(service.serves, Serves::Program(_)) {
-            let own = store.temporary();
-            Some(lend(&artifact, &own).map_err(StoreError::io("copy", &artifact))?)
-        } else {
-            None
-        };
+        let mut lent = None;
+        if matches!(service.serves, Serves::Program(_)) {
+            lent = Some(lend(&artifact, &store.temporary()).map_err(StoreError::io("copy", &artifact))?);
+        }
         let path = lent.as_ref().map_or(artifact, |lent| lent.folder.clone());
         found.push(ServiceInput { port: input.port.clone(), path, lent });
     }

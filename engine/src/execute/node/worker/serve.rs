@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::contract::{CONTRACT, Message, WorkerTask};
+use super::{CONTRACT, Message, WorkerTask};
 use crate::endpoint::{EndpointSession, Redactor};
 use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
-use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
-use crate::execute::kernels::kernel_run::KernelRun;
+use crate::execute::kernels::kernel_run::{KernelRun, WatchedPieces, unchanged};
 use crate::execute::kernels::run_kernel;
 use crate::execute::node::job::Ran;
+use crate::execute::settings::Stop;
 use crate::execute::settings::progress::NodeProgress;
-use crate::execute::settings::stop::Stop;
 use crate::fingerprint::SeenSources;
 use crate::operator::{
     Context, ContextParts, Inputs, OperatorEntry, PortType, Registry, SecretLookup, SourceFiles, http_client,
@@ -52,9 +51,25 @@ pub(crate) fn work(
         .map_err(|error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display())))?;
     let redactor = Redactor::of_environment();
     let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
-    let stop = Stop::default();
-    listen(pipes.orders, pipes.leave, stop.clone());
-    beat(&parent);
+    let (stop, orders, beating) = (Stop::default(), pipes.orders, Arc::clone(&parent));
+    let ordered = stop.clone();
+    std::thread::spawn(move || {
+        for order in BufReader::new(orders).lines().map_while(Result::ok) {
+            match order.as_str() {
+                "drain" => ordered.drain(),
+                "cancel" => ordered.cancel(),
+                _ => {}
+            }
+        }
+        // The parent is gone, or has the result.
+        (pipes.leave)();
+    });
+    std::thread::spawn(move || {
+        loop {
+            beating.send(&Message::Beat { memory: memory() });
+            std::thread::sleep(BEAT);
+        }
+    });
     let message = match run(&task, registry, secrets, &stop, &parent) {
         Ok(ran) => Message::Done(Box::new(ran)),
         Err(mut error) => {
@@ -96,30 +111,6 @@ impl Reporter for Parent {
     }
 }
 
-fn listen(orders: Box<dyn Read + Send>, leave: Box<dyn FnOnce() + Send>, stop: Stop) {
-    std::thread::spawn(move || {
-        for order in BufReader::new(orders).lines().map_while(Result::ok) {
-            match order.as_str() {
-                "drain" => stop.drain(),
-                "cancel" => stop.cancel(),
-                _ => {}
-            }
-        }
-        // The parent is gone, or has the result.
-        leave();
-    });
-}
-
-fn beat(parent: &Arc<Parent>) {
-    let parent = Arc::clone(parent);
-    std::thread::spawn(move || {
-        loop {
-            parent.send(&Message::Beat { memory: memory() });
-            std::thread::sleep(BEAT);
-        }
-    });
-}
-
 /// Returns the resident memory of this process in bytes; 0 if unknown.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -152,7 +143,7 @@ fn run(
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
     let parts = ContextParts {
         seed: task.seed,
-        cancelled: stop.flag(),
+        cancelled: Arc::clone(&stop.cancelled),
         scratch: sink.scratch(),
         threads: task.threads,
         memory: task.memory,
@@ -168,7 +159,7 @@ fn run(
         ..ContextParts::bare(&task.directory, runtime.handle(), http_client()?)
     };
     let session = EndpointSession { redactor: parent.redactor.clone(), ..EndpointSession::default() };
-    let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
+    let context = Context::new(parts).with_session(session).with_drain(Arc::clone(&stop.draining));
     let mut inputs = Inputs::new();
     for (port, artifact) in &task.inputs {
         inputs.bind(port, store.open_input(artifact)?);

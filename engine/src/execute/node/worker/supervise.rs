@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::contract::{CONTRACT, Message, WorkerTask};
+use super::{CONTRACT, Message, WorkerTask};
 use crate::error::OperatorError;
 use crate::events::Event;
 use crate::execute::node::job::{NodeJob, Ran};
@@ -28,6 +29,8 @@ const SILENCE: Duration = Duration::from_mins(5);
 /// Help text for a worker whose shared libraries are missing.
 const UNLINKED: &str = "the worker did not start: libcuda.so.1 comes with NVIDIA's driver, the other CUDA libraries with the toolkit that it \
                         was built with (add their folder to LD_LIBRARY_PATH); `searchmill doctor` lists missing libraries";
+/// Help text for a worker that the system killed.
+const KILLED: &str = "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
 /// Starts of a worker that dies (at most).
 const STARTS: u32 = 2;
 
@@ -48,11 +51,11 @@ pub(in crate::execute) fn run_in_worker(
         starts += 1;
         match Supervised::start(job, program, &path, &lease)?.run() {
             Ok(done) => break done,
-            Err(death) if death.again && starts < STARTS && !job.run.stop.is_draining() => {
-                let line = format!("{}; it is started once more", death.error.message);
+            Err(death) if starts < STARTS && !job.run.stop.is_draining() => {
+                let line = format!("{}; it is started once more", death.message);
                 job.run.reporter.event(&Event::NodeLog { node: job.node().id().to_owned(), line });
             }
-            Err(death) => break Err(death.error),
+            Err(death) => break Err(death),
         }
     };
     // Not before: a worker that is started once more reads it.
@@ -89,19 +92,13 @@ fn worker_task(job: &NodeJob, params: &Value, parts: &ContextParts, gpus: u32) -
         memory: parts.memory,
         gpus,
         retry: parts.retry,
-        sources: job.parts.seen().seen().to_vec(),
+        sources: job.parts.seen.seen().to_vec(),
     };
     serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
 }
 
-/// How a worker died before it finished its task.
-struct Death {
-    error: OperatorError,
-    /// Whether to start it again.
-    again: bool,
-}
-
-type Ended = Result<Result<Ran, OperatorError>, Death>;
+/// How a task ended; or how the worker died before that, so that it may be started again.
+type Ended = Result<Result<Ran, OperatorError>, OperatorError>;
 
 /// A running worker.
 struct Supervised<'a> {
@@ -126,8 +123,7 @@ impl<'a> Supervised<'a> {
         command.args(["worker", "exec", "--task"]).arg(task).env("CUDA_VISIBLE_DEVICES", lease.visible());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C in the terminal is handled by the parent.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         let mut child = command.spawn().map_err(|error| {
             OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()))
         })?;
@@ -146,9 +142,18 @@ impl<'a> Supervised<'a> {
                 }
             }
         });
-        let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
+        let errors = std::thread::spawn(move || {
+            let mut last = VecDeque::with_capacity(TAIL);
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if last.len() == TAIL {
+                    last.pop_front();
+                }
+                last.push_back(line);
+            }
+            last
+        });
         let (started, heard) = (Instant::now(), Instant::now());
-        let (memory, is_draining, cancelling) = (0, false, None);
+        let (errors, memory, is_draining, cancelling) = (Some(errors), 0, false, None);
         Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, is_draining, cancelling })
     }
 
@@ -184,7 +189,7 @@ impl<'a> Supervised<'a> {
                 }
                 let stopped = self.cancelling.is_some();
                 let error = if stopped { OperatorError::cancelled() } else { with_tail(error, &tail) };
-                return Err(Death { error, again: false });
+                return Ok(Err(error));
             }
         }
     }
@@ -267,21 +272,26 @@ impl<'a> Supervised<'a> {
         let ended = self.child.wait();
         let tail = self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         if self.job.run.stop.is_cancelled() {
-            return Err(Death { error: OperatorError::cancelled(), again: false });
+            return Ok(Err(OperatorError::cancelled()));
         }
-        let (how, mut help) = match &ended {
-            Ok(status) => how(*status),
-            Err(error) => (format!("ended in an unknown state: {error}"), None),
+        let how = match &ended {
+            Ok(status) => match status.signal() {
+                Some(signal) => format!("was killed by signal {signal}"),
+                None => format!("ended with exit code {} in the middle of its task", status.code().unwrap_or(-1)),
+            },
+            Err(error) => format!("ended in an unknown state: {error}"),
         };
+        let mut help = None;
+        if matches!(&ended, Ok(status) if status.signal() == Some(9)) {
+            help = Some(KILLED);
+        }
         if tail.iter().any(|line| line.contains("error while loading shared libraries")) {
             help = Some(UNLINKED);
         }
         let memory = self.memory >> 20;
-        let mut error = OperatorError::machine(format!("{} {how}; it used {memory} MiB of memory", self.name()));
-        if let Some(help) = help {
-            error = error.with_help(help);
-        }
-        Err(Death { error: with_tail(error, &tail), again: true })
+        let error = OperatorError::machine(format!("{} {how}; it used {memory} MiB of memory", self.name()));
+        let error = OperatorError { help: help.map(str::to_owned), ..error };
+        Err(with_tail(error, &tail))
     }
 }
 
@@ -293,35 +303,4 @@ fn with_tail(mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError
         }
     }
     error
-}
-
-fn tail(errors: impl BufRead) -> VecDeque<String> {
-    let mut last = VecDeque::with_capacity(TAIL);
-    for line in errors.lines().map_while(Result::ok) {
-        if last.len() == TAIL {
-            last.pop_front();
-        }
-        last.push_back(line);
-    }
-    last
-}
-
-/// Describes how a process ended and the probable cause.
-#[cfg(unix)]
-fn how(status: ExitStatus) -> (String, Option<&'static str>) {
-    use std::os::unix::process::ExitStatusExt;
-    match status.signal() {
-        Some(9) => {
-            let help =
-                "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
-            ("was killed by signal 9".to_owned(), Some(help))
-        }
-        Some(signal) => (format!("was killed by signal {signal}"), None),
-        None => (format!("ended with exit code {} in the middle of its task", status.code().unwrap_or(-1)), None),
-    }
-}
-
-#[cfg(not(unix))]
-fn how(status: ExitStatus) -> (String, Option<&'static str>) {
-    (format!("ended in the middle of its task: {status}"), None)
 }

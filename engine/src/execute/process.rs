@@ -1,11 +1,13 @@
-//! Programs that a node starts: their environment, and the lines that they write.
+//! Programs that are started: their environment, the lines that they write, their groups, which end with this process, and
+//! their versions.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The locale of programs. It decides how they sort and print, and no cache key contains it.
 const LANGUAGE: (&str, &str) = ("LANG", "C.UTF-8");
@@ -13,6 +15,12 @@ const LANGUAGE: (&str, &str) = ("LANG", "C.UTF-8");
 const TAIL: usize = 20;
 /// Longest stored line in bytes.
 const LINE: usize = 8192;
+/// Time that a program has to tell its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between checks whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);
+/// Longest version that is read, in bytes.
+const LONGEST: u64 = 4096;
 
 /// Returns a program that gets only the `passed` variables of the environment, in a process group of its own, with pipes
 /// for its output. `None` without words.
@@ -102,17 +110,95 @@ fn next_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Opt
         line.extend_from_slice(&window[..end]);
         let is_return = window[end] == b'\r';
         pipe.consume(end + 1);
-        return if is_return { after_return(pipe).map(Some) } else { Ok(Some(LineEnd::Another)) };
+        if is_return {
+            // Followed by a line feed, it is an ordinary line end.
+            if pipe.fill_buf()?.first() != Some(&b'\n') {
+                return Ok(Some(LineEnd::WrittenOver));
+            }
+            pipe.consume(1);
+        }
+        return Ok(Some(LineEnd::Another));
     }
 }
 
-/// A carriage return followed by a line feed is an ordinary line end.
-fn after_return(pipe: &mut impl BufRead) -> std::io::Result<LineEnd> {
-    if pipe.fill_buf()?.first() != Some(&b'\n') {
-        return Ok(LineEnd::WrittenOver);
+/// Sends a signal (`TERM`, `KILL`) to all processes of a group.
+///
+/// # Errors
+/// Fails if no shell can be started.
+pub fn end_group(group: u32, signal: &str) -> std::io::Result<()> {
+    let command = format!("kill -{signal} -{group}");
+    Command::new("/bin/sh").args(["-c", &command]).stderr(Stdio::null()).status().map(drop)
+}
+
+/// A shell that kills a process group if this process dies. It waits for a word on its pipe; the end of the pipe without
+/// one means that this process is gone.
+pub struct GroupGuard {
+    shell: Option<(Child, ChildStdin)>,
+}
+
+impl GroupGuard {
+    /// Guards the group. Without a shell there is no guard: the program still ends with an orderly run.
+    pub fn of(group: u32) -> Self {
+        let script = format!("read word || kill -KILL -{group}");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &script]).env_clear().process_group(0).stdin(Stdio::piped());
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(mut shell) = shell.spawn() else { return Self { shell: None } };
+        let pipe = shell.stdin.take();
+        Self { shell: pipe.map(|pipe| (shell, pipe)) }
     }
-    pipe.consume(1);
-    Ok(LineEnd::Another)
+
+    /// Ends the guard: the program has ended by itself.
+    pub fn relieve(&mut self) {
+        if let Some((mut shell, mut pipe)) = self.shell.take() {
+            // A shell that has ended already is fine.
+            drop(pipe.write_all(b"done\n"));
+            drop(pipe);
+            drop(shell.wait());
+        }
+    }
+}
+
+/// Kills the group.
+impl Drop for GroupGuard {
+    fn drop(&mut self) {
+        if let Some((mut shell, pipe)) = self.shell.take() {
+            drop(pipe);
+            drop(shell.wait());
+        }
+    }
+}
+
+/// Returns a program's output for `--version`, with single spaces between words; `None` if it prints nothing or fails.
+pub fn version(program: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_clear();
+    // A localized answer would look like another version.
+    command.env(LANGUAGE.0, LANGUAGE.1);
+    command.envs(["PATH", "HOME"].iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
+    command.process_group(0);
+    let mut child = command.spawn().ok()?;
+    let deadline = Instant::now() + PATIENCE;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status.success(),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            _ => break false,
+        }
+    };
+    if !ended {
+        // The program hangs or has failed.
+        drop(child.kill());
+        drop(child.wait());
+        return None;
+    }
+    let mut said = Vec::new();
+    child.stdout.take()?.take(LONGEST).read_to_end(&mut said).ok()?;
+    if said.is_empty() {
+        child.stderr.take()?.take(LONGEST).read_to_end(&mut said).ok()?;
+    }
+    let text = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]
@@ -135,5 +221,15 @@ mod tests {
         assert_eq!(found, wanted.map(|(text, over)| (text.to_owned(), over)));
         let long = pieces(&"x".repeat(2 * LINE + 5));
         assert_eq!(long.iter().map(|(text, _)| text.len()).collect::<Vec<_>>(), [LINE, LINE, 5]);
+    }
+
+    #[test]
+    fn programs_tell_their_version_or_nothing() {
+        assert!(version(Path::new("/bin/cat")).is_some_and(|text| text.contains("cat")));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("odd");
+        std::fs::write(&path, "#!/bin/sh\nexit 3\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!((version(&path), version(&folder.path().join("none"))), (None, None));
     }
 }
