@@ -22,17 +22,12 @@ pub(super) fn clear(path: &Path) {
     }
 }
 
-/// Opens a file to lock it, creating it if needed.
-pub(super) fn open_to_lock(path: &Path) -> io::Result<File> {
-    nofollow::open_or_create(path)
-}
-
 /// Locks a file, creating it if needed, or returns `None` while another process holds it. Fails without file locks.
 pub(super) fn lock(path: &Path) -> Result<Option<File>, StoreError> {
-    let file = open_to_lock(path).context("open", path)?;
+    let file = nofollow::open_or_create(path).context("open", path)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
+        Err(TryLockError::Error(error)) => Err(error).context("lock", path),
     }
 }

@@ -178,7 +178,12 @@ impl Intake {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn admit_release(&self, id: &ArtifactId, note: &Release) -> Result<bool, StoreError> {
-        self.store.note_release(id, note)
+        let store = &self.store;
+        if store.artifact_folder(id).exists() || store.release_of(id).is_some() {
+            return Ok(false);
+        }
+        store.write_file(&store.root().join(release_place(id)), &serde_json::to_vec(note)?)?;
+        Ok(true)
     }
 
     /// Moves a checked record into the store.

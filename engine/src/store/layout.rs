@@ -28,15 +28,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::artifacts::artifact::ArtifactId;
 use super::error::{IoContext, StoreError};
 use super::files::if_there;
-use super::lease::owner;
-use super::lease::owner::Owner;
+use super::lease::owner::{self, Owner};
 use super::nofollow;
 use super::paths::{record_place, sharded};
 use super::records::checksum::{seal, sealed_json};
@@ -149,23 +148,15 @@ impl Store {
     /// # Errors
     /// Why it was not reached.
     pub fn sound(&self) -> Result<(), StoreError> {
-        match self.remote.as_ref().and_then(|remote| remote.fault()) {
+        match self.remote.as_ref().and_then(|remote| remote.learnt().fault.clone()) {
             Some(fault) => Err(StoreError::Earlier(fault)),
             None => Ok(()),
         }
     }
 
-    /// Marks all files of an artifact as verified.
-    pub(super) fn note_intact(&self, id: ArtifactId) {
-        self.intact.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-    }
-
-    pub(super) fn forget_intact(&self, id: &ArtifactId) {
-        self.intact.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    }
-
-    pub(super) fn is_noted_intact(&self, id: &ArtifactId) -> bool {
-        self.intact.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    /// The artifacts all of whose files are known to be verified.
+    pub(super) fn intact_ids(&self) -> MutexGuard<'_, BTreeSet<ArtifactId>> {
+        self.intact.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the store's folder.
@@ -187,11 +178,6 @@ impl Store {
     /// Returns the name by which [`Store::is_alive`] knows this process.
     pub(super) fn owner(&self) -> &str {
         self.owner.name()
-    }
-
-    /// Whether the lock of this process can be seen, so that those of others on this machine can be, too.
-    pub(super) fn is_seen_alive(&self) -> bool {
-        owner::is_alive(&self.root.join("tmp"), self.owner())
     }
 
     /// Whether another process of that name uses the store now.
@@ -238,10 +224,6 @@ impl Store {
     /// Returns the path of a key's record, in `results` or `collected`.
     pub(super) fn record_path(&self, key: &NodeKey, folder: &str) -> PathBuf {
         self.root.join(record_place(key, folder))
-    }
-
-    pub(super) fn lease_path(&self, key: &NodeKey) -> PathBuf {
-        self.root.join("leases").join(key.0.hex())
     }
 
     /// Returns the folder of a memo.
@@ -303,8 +285,7 @@ impl Store {
     /// # Errors
     /// Fails if they cannot be written.
     pub fn keep_sources(&self, known: &BTreeMap<PathBuf, StatRecord>) -> Result<(), StoreError> {
-        let files = known.iter().map(|(path, seen)| (path.clone(), seen.clone())).collect();
-        let list = KnownSources { files };
+        let list = KnownSources { files: known.clone().into_iter().collect() };
         self.write_file(&self.root.join(SOURCES), &seal(serde_json::to_vec(&list)?))
     }
 }

@@ -83,8 +83,8 @@ mod remote;
 
 pub use artifacts::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use artifacts::checkpoint::Checkpoint;
-pub(crate) use artifacts::folder_digest::outside_id;
 pub use artifacts::lend::{Lent, lend};
+pub(crate) use artifacts::reader::outside_id;
 pub(crate) use artifacts::table::column_list;
 pub(crate) use artifacts::writer::as_stored;
 pub use artifacts::writer::{StoreSink, Written};

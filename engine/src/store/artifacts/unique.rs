@@ -56,12 +56,8 @@ impl Table<'_> {
                 Ok(())
             })?;
             hashes.sort_unstable();
-            let mut repeated: Vec<u64> = Vec::new();
-            for pair in hashes.windows(2) {
-                if pair[0] == pair[1] {
-                    repeated.push(pair[0]);
-                }
-            }
+            let pairs = hashes.windows(2).filter(|pair| pair[0] == pair[1]);
+            let repeated: Vec<u64> = pairs.map(|pair| pair[0]).collect();
             if repeated.is_empty() {
                 continue;
             }

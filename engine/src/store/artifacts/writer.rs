@@ -14,7 +14,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::{RecordKind, conform, name_twice};
 use serde::{Deserialize, Serialize};
 
-use super::artifact::{Artifact, ArtifactType, Part};
+use super::artifact::{Artifact, Part};
 use super::output_folder;
 use super::table::{PART_LEAST_ROWS, TableWriter};
 use super::unique::Table;
@@ -148,7 +148,7 @@ impl StoreSink {
         let mut parts = BTreeMap::new();
         for (port, table) in &mut self.tables {
             table.cut()?;
-            refitted |= table.take_refitted();
+            refitted |= std::mem::take(&mut table.refitted);
             let start = self.block_start.insert(port.clone(), table.part_count()).unwrap_or_default();
             parts.insert(port.clone(), start..table.part_count());
         }
@@ -164,24 +164,7 @@ impl StoreSink {
     /// # Errors
     /// Fails if a file is missing.
     pub fn adopt_block(&mut self, key: RowKey, block: &Block) -> Result<bool, OperatorError> {
-        if !self.block_fits(block)? {
-            return Ok(false);
-        }
-        self.adopted = true;
-        for (port, parts) in &block.outputs {
-            for (artifact, part) in parts {
-                let path = self.store.artifact_folder(artifact).join(&part.name);
-                if let Some(table) = self.tables.get_mut(port) {
-                    table.adopt(&path, part)?;
-                }
-            }
-        }
-        self.end_block(key, block.rows)?;
-        Ok(true)
-    }
-
-    /// Whether the block's parts have the columns of the outputs. Opens outputs that nothing was written to.
-    fn block_fits(&mut self, block: &Block) -> Result<bool, OperatorError> {
+        // Opens outputs that nothing was written to.
         for (port, parts) in &block.outputs {
             let Some((artifact, part)) = parts.first() else { continue };
             let Some(PortType::Rows(kind)) = self.ports.get(port) else { return Ok(false) };
@@ -197,6 +180,16 @@ impl StoreSink {
                 }
             }
         }
+        self.adopted = true;
+        for (port, parts) in &block.outputs {
+            for (artifact, part) in parts {
+                let path = self.store.artifact_folder(artifact).join(&part.name);
+                if let Some(table) = self.tables.get_mut(port) {
+                    table.adopt(&path, part)?;
+                }
+            }
+        }
+        self.end_block(key, block.rows)?;
         Ok(true)
     }
 
@@ -258,8 +251,6 @@ impl StoreSink {
     /// Moves a finished folder to the path given by its content.
     fn place(&self, folder: &Path, artifact: Artifact) -> Result<OutputRecord, OperatorError> {
         let id = artifact.id();
-        let (rows, bytes) = (artifact.rows(), artifact.bytes());
-        let artifact_type: ArtifactType = artifact.artifact_type.clone();
         // An existing artifact is kept only if it is intact.
         if self.store.read_whole(&id).is_err() {
             if artifact.parts.is_empty() {
@@ -268,12 +259,13 @@ impl StoreSink {
             }
             // Parts linked from other artifacts were not read.
             if self.store.settle(&id, &artifact, folder)? && !self.adopted {
-                self.store.note_intact(id);
+                self.store.intact_ids().insert(id);
             }
             // After the files are there: until then, the note explains why they are not.
             self.store.forget_release(&id);
         }
-        Ok(OutputRecord { id, artifact_type, rows, bytes })
+        let (rows, bytes) = (artifact.rows(), artifact.bytes());
+        Ok(OutputRecord { id, artifact_type: artifact.artifact_type, rows, bytes })
     }
 }
 

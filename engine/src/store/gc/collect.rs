@@ -7,7 +7,7 @@
 //!
 //! With `release`, folders of middle rounds are released as well (`loop_rounds`): their results stay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::release::{Releasing, Trash};
 use super::retained::Stock;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifacts::artifact::ArtifactId;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::{clear, if_there};
 use crate::store::folder::{folder_bytes, modified, names_below, names_in, remove};
 use crate::store::layout::Store;
@@ -176,7 +176,13 @@ impl Store {
                 clear(&path);
             }
         }
-        self.remove_stray_descriptions();
+        // Descriptions whose folder is gone.
+        for (name, path) in names_below(&self.root().join("artifacts")) {
+            let id = name.strip_suffix(".json").and_then(ArtifactId::parse);
+            if id.is_some_and(|id| !self.artifact_folder(&id).exists()) {
+                clear(&path);
+            }
+        }
         // Earlier versions had folders of links to the parts of tables there.
         clear(&self.root().join("views"));
         for (_, path) in names_below(&self.root().join("checkpoints")) {
@@ -226,28 +232,11 @@ impl Store {
         if policy.release && !in_use {
             garbage.released = stock.middle_rounds(self, &garbage.artifacts);
         }
-        garbage.stale_notes = self.noted_releases();
+        for (name, _) in names_below(&self.root().join("released")) {
+            garbage.stale_notes.extend(name.strip_suffix(".json").and_then(ArtifactId::parse));
+        }
         garbage.stale_notes.retain(|id| !stock.roots.known.contains(id));
-        if policy.memo {
-            garbage.memos = self.unused_memos(&stock);
-        }
-        let unused: BTreeSet<Digest> = garbage.memos.iter().map(|(base, _)| *base).collect();
-        for base in self.memo_bases() {
-            if !unused.contains(&base) {
-                garbage.kept_memos.0 += 1;
-                garbage.kept_memos.1 += folder_bytes(&self.memo_folder(&base));
-            }
-        }
-        if policy.forget_runs {
-            garbage.runs = stock.old_runs().map(|id| (id.to_owned(), folder_bytes(&self.run_folder(id)))).collect();
-        }
-        Ok(garbage)
-    }
-
-    /// Returns memos that no kept result used and that were not written to since the policy's age.
-    fn unused_memos(&self, stock: &Stock) -> Vec<(Digest, u64)> {
         let used = stock.memos();
-        let mut unused = Vec::new();
         for base in self.memo_bases() {
             let folder = self.memo_folder(&base);
             let mut newest: f64 = 0.0;
@@ -255,11 +244,17 @@ impl Store {
                 newest = newest.max(modified(&path));
             }
             // Rows of a node that has not finished yet belong to no result: only their age shows that they are needed.
-            if !used.contains(&base) && newest <= stock.since {
-                unused.push((base, folder_bytes(&folder)));
+            if policy.memo && !used.contains(&base) && newest <= stock.since {
+                garbage.memos.push((base, folder_bytes(&folder)));
+            } else {
+                garbage.kept_memos.0 += 1;
+                garbage.kept_memos.1 += folder_bytes(&folder);
             }
         }
-        unused
+        if policy.forget_runs {
+            garbage.runs = stock.old_runs().map(|id| (id.to_owned(), folder_bytes(&self.run_folder(id)))).collect();
+        }
+        Ok(garbage)
     }
 
     /// Moves a result's record to the tombstones.
@@ -282,7 +277,7 @@ impl Store {
         let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
         for folder in memos.chain(garbage.runs.iter().map(|(id, _)| self.run_folder(id))) {
             let trash = self.temporary();
-            if if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?.is_some() {
+            if if_there(nofollow::rename(&folder, &trash)).context("remove", &folder)?.is_some() {
                 removed.push(trash);
             }
         }

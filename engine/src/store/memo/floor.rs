@@ -14,8 +14,9 @@ use super::Memo;
 use super::call_cache::CallCache;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::error::{FloorFault, IoContext, StoreError};
-use crate::store::files::{if_there, open_to_lock};
+use crate::store::files::if_there;
 use crate::store::layout::Store;
+use crate::store::nofollow;
 use crate::store::records::checksum::{Seal, look, seal};
 use crate::store::remote::Pending;
 
@@ -173,7 +174,7 @@ impl Store {
     /// Locks floors while one changes, so that no update of another process is lost. Without file locks, one can be.
     fn lock_floors(&self) -> Option<File> {
         let path = self.root().join("leases").join("floors");
-        let locked = open_to_lock(&path).and_then(|file| file.lock().map(|()| file));
+        let locked = nofollow::open_or_create(&path).and_then(|file| file.lock().map(|()| file));
         locked.inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok()
     }
 }

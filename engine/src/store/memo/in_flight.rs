@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::fingerprint::RowKey;
-use crate::store::files::open_to_lock;
+use crate::store::nofollow;
 
 /// Calls to one model. On file systems without byte locks, every call may proceed.
 #[derive(Debug)]
@@ -15,7 +15,8 @@ pub(crate) struct Asking(Option<File>);
 impl Asking {
     /// Opens the file whose bytes are locked.
     pub(crate) fn at(path: &Path) -> Self {
-        Self(open_to_lock(path).inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())
+        let file = nofollow::open_or_create(path);
+        Self(file.inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())
     }
 
     /// Marks a call as in flight. Returns `false` if another process has it in flight.

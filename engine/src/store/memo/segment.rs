@@ -343,7 +343,7 @@ impl OwnSegment {
                     return Ok(Open { file, path, inode, length: 0 });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => serial += 1,
-                Err(error) => return Err(StoreError::io("create", &path)(error)),
+                Err(error) => return Err(error).context("create", &path),
             }
         }
     }

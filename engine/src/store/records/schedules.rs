@@ -197,7 +197,7 @@ impl Schedules {
             Ok(()) => file.set_len(0).context("write", &path)?,
             Err(TryLockError::WouldBlock) => {
                 let held = std::io::Error::new(std::io::ErrorKind::WouldBlock, "a run still holds it");
-                return Err(StoreError::io("lock", &path)(held));
+                return Err(held).context("lock", &path);
             }
             Err(TryLockError::Error(error)) => tracing::debug!("cannot lock {}: {error}", path.display()),
         }

@@ -65,9 +65,9 @@ const NAMEPLATE: &str = "remote.json";
 
 /// Facts learnt about objects since the store was opened.
 #[derive(Default)]
-struct Learnt {
+pub(super) struct Learnt {
     /// Why the store could not be queried when the answer had to be "unknown".
-    fault: Option<Arc<StoreError>>,
+    pub(super) fault: Option<Arc<StoreError>>,
     descriptions: BTreeMap<ArtifactId, Artifact>,
     whole: BTreeSet<ArtifactId>,
     /// Floors that were fetched.
@@ -92,12 +92,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Returns why a query failed, if one did.
-    pub(super) fn fault(&self) -> Option<Arc<StoreError>> {
-        self.learnt().fault.clone()
-    }
-
-    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+    pub(super) fn learnt(&self) -> MutexGuard<'_, Learnt> {
         self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

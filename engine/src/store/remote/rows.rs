@@ -11,7 +11,7 @@ use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, rang
 use super::{Remote, objects};
 use crate::fingerprint::Digest;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::{if_there, open_to_lock};
+use crate::store::files::if_there;
 use crate::store::folder::{names_below, names_in};
 use crate::store::layout::Store;
 use crate::store::memo::segment::{scan_bytes, whole_records};
@@ -76,7 +76,7 @@ impl Store {
         let Some(folder) = path.parent() else { return Ok(()) };
         // One thread or process at a time: a second one would set aside what the first one has fetched.
         let lock_path = self.root().join("leases").join("mending");
-        let _alone = open_to_lock(&lock_path).and_then(|file| file.lock().map(|()| file));
+        let _alone = nofollow::open_or_create(&lock_path).and_then(|file| file.lock().map(|()| file));
         match if_there(fs::read(path)).context("read", path)? {
             Some(bytes) if scan_bytes(&bytes, |_| {}).gaps > 0 => {}
             // The one that was faster has fetched it already.

@@ -18,7 +18,7 @@ use crate::error::OperatorError;
 use crate::execute::settings::device::DeviceLease;
 use crate::operator::{BoundOperator, ProgressSink};
 use crate::spec::{Serves, ServiceSpec};
-use crate::store::{Lent, StoreError, lend};
+use crate::store::{IoContext, Lent, lend};
 use listener::Port;
 use process::Process;
 
@@ -197,7 +197,7 @@ fn service_inputs(job: &NodeJob, service: &ServiceSpec) -> Result<Vec<ServiceInp
         let artifact = store.artifact_folder(&record.id);
         let lent = if matches!(service.serves, Serves::Program(_)) {
             let own = store.temporary();
-            Some(lend(&artifact, &own).map_err(StoreError::io("copy", &artifact))?)
+            Some(lend(&artifact, &own).context("copy", &artifact)?)
         } else {
             None
         };
