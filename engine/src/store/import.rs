@@ -18,7 +18,7 @@ use super::memo::segment::{record, scan_bytes};
 use super::memo::{Memo, now, segment_keys};
 use super::nofollow;
 use super::paths::{artifact_place, description_place, memo_place, record_place, release_place};
-use super::records::checksum::{Seal, look};
+use super::records::checksum::{read_json, sealed_json};
 use super::records::node_result::NodeResult;
 use super::records::results::read_record;
 use super::records::runs::{IMPORTED, NodeRun, RunRecord};
@@ -121,16 +121,12 @@ impl Intake {
     /// Returns the record of a run if all of its files are intact.
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         let folder = self.path("runs").join(id);
-        let run = fs::read_to_string(folder.join("run.json")).unwrap_or_default();
-        let record = serde_json::from_str::<RunRecord>(&run).ok()?;
+        let record: RunRecord = read_json(&folder.join("run.json"))?;
         let nodes = fs::read_to_string(folder.join("nodes.jsonl")).unwrap_or_default();
         let events = fs::read_to_string(folder.join("events.jsonl")).unwrap_or_default();
-        let mut lines = nodes.lines().chain(events.lines());
         let whole = record.id == id
-            && look(&run) != Seal::Broken
-            && lines.all(|line| look(line) != Seal::Broken)
-            && nodes.lines().all(|line| serde_json::from_str::<NodeRun>(line).is_ok())
-            && events.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
+            && nodes.lines().all(|line| sealed_json::<NodeRun>(line.as_bytes()).is_some())
+            && events.lines().all(|line| sealed_json::<serde_json::Value>(line.as_bytes()).is_some());
         whole.then_some(record)
     }
 

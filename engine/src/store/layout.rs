@@ -38,7 +38,7 @@ use super::files::if_there;
 use super::lease::owner::{self, Owner};
 use super::nofollow;
 use super::paths::{record_place, sharded};
-use super::records::checksum::{seal, sealed_json};
+use super::records::checksum::{read_json, seal};
 use super::remote::Remote;
 use crate::fingerprint::{Digest, NodeKey, StatRecord};
 
@@ -274,9 +274,8 @@ impl Store {
 
     /// Returns the digests of external files that earlier runs saw; none if the file is damaged.
     pub fn known_sources(&self) -> BTreeMap<PathBuf, StatRecord> {
-        let text = fs::read(self.root.join(SOURCES)).unwrap_or_default();
         // A list without a checksum, of an earlier version, is not read: the files are hashed again.
-        let list = sealed_json::<KnownSources>(&text).unwrap_or_default();
+        let list = read_json::<KnownSources>(&self.root.join(SOURCES)).unwrap_or_default();
         list.files.into_iter().collect()
     }
 

@@ -105,15 +105,15 @@ pub use memo::pieces::KeptPieces;
 pub use memo::{Memo, MemoDamage};
 pub use nofollow::fresh_folder;
 pub(crate) use paths::{artifact_place, description_place, memo_place, record_place, release_place};
-pub use records::check_outcome::CheckOutcome;
-pub use records::columns::{ColumnLineage, ColumnUse, Transformation};
 pub use records::labels::{Label, Mark};
-pub use records::node_result::{NodeResult, Origin, OutputRecord, SourceFile};
+pub use records::node_result::{
+    ColumnLineage, ColumnUse, NodeResult, Origin, OutputRecord, SourceFile, Transformation,
+};
 pub use records::pages::ShownPage;
 pub use records::pins::Pin;
 pub use records::record_damage::RecordDamage;
 pub use records::results::RecordState;
-pub use records::runs::{LedgerDamage, LedgerSeal, NodeOutcome, NodeRun, RunRecord, RunWriter};
+pub use records::runs::{CheckOutcome, LedgerDamage, LedgerSeal, NodeOutcome, NodeRun, RunRecord, RunWriter};
 pub(crate) use records::runs::{RUN_FILES, run_time};
 pub use records::schedules::{LogLock, ScheduleLease, Schedules, Switch};
 pub use records::spending::Spending;

@@ -116,7 +116,7 @@ impl Work {
 /// Returns number and cost of the rows of other nodes with the same operator and model.
 fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, Usage)> {
     let mut memos: Vec<(f64, Digest)> = Vec::new();
-    for key in store.result_keys() {
+    for key in store.keys_below("results") {
         let Some(result) = store.result(&key) else { continue };
         if let Some(memo) = result.memo
             && calls_model(&result, node, &endpoint.model)

@@ -120,7 +120,7 @@ impl Store {
         {
             return Some(result);
         }
-        self.fetch_record(key, "collected")
+        self.fetch_record(key, "collected", 0)
     }
 
     /// Returns the keys of the records in `results` or `collected`, sorted.

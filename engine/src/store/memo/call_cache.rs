@@ -85,10 +85,7 @@ impl CallCache {
 
     fn with<R>(&self, work: impl FnOnce(&mut State, &mut Memo) -> Result<R, StoreError>) -> Result<R, StoreError> {
         let mut state = self.state();
-        let mut memo = match state.memo.take() {
-            Some(memo) => memo,
-            None => self.store.recall(&self.base, true)?,
-        };
+        let mut memo = state.memo.take().map_or_else(|| self.store.recall(&self.base, true), Ok)?;
         state.newest_before.get_or_insert(memo.newest());
         let result = work(&mut state, &mut memo);
         // Put back even after a failure: what it knows is still right.

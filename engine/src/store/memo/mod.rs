@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use self::row_codec::{RowCodec, head};
-use self::segment::{OwnSegment, Record, Source, list, open_all, record, scan_bytes};
+use self::segment::{OwnSegment, Scanned, Source, list, open_all, record, scan_bytes};
 use super::error::{IoContext, StoreError};
 use super::files::{clear, if_there};
 use super::folder::names_below;
@@ -68,6 +68,14 @@ impl Index {
                 others.insert(at, older);
             }
         }
+    }
+
+    /// Learns the records of a file from `from` on, where a record ends.
+    fn read(&mut self, source: &Source, file: u32, from: u64) -> std::io::Result<Scanned> {
+        source.scan(from, |found| {
+            let length = found.payload.len() as u32;
+            self.learn(RowKey(found.key), Position { file, length, start: found.start, stamp: found.stamp });
+        })
     }
 
     /// Returns all positions of a key, newest first.
@@ -132,10 +140,7 @@ impl Memo {
         let mut memo = Self::empty(store, base);
         for (path, source) in open_all(&memo.folder)? {
             let file = memo.add_file(source);
-            let index = &mut memo.index;
-            let read =
-                memo.files[file as usize].scan(0, |found| index.learn(RowKey(found.key), Position::of(file, found)));
-            let scanned = read.context("read", &path)?;
+            let scanned = memo.index.read(&memo.files[file as usize], file, 0).context("read", &path)?;
             memo.damage.whole += scanned.records;
             if scanned.gaps > 0 {
                 memo.damage.lost += scanned.lost_records();
@@ -172,11 +177,8 @@ impl Memo {
     /// Fails if a segment cannot be read.
     pub(super) fn refresh(&mut self) -> Result<(), StoreError> {
         self.add_new_segments()?;
-        let index = &mut self.index;
         for (path, (file, end)) in &mut self.read {
-            let source = &self.files[*file as usize];
-            let read = source.scan(*end, |found| index.learn(RowKey(found.key), Position::of(*file, found)));
-            *end = read.context("read", path)?.end;
+            *end = self.index.read(&self.files[*file as usize], *file, *end).context("read", path)?.end;
         }
         Ok(())
     }
@@ -322,12 +324,6 @@ impl Memo {
             (Some(store), Some(path)) => store.send_segment(path),
             _ => Ok(()),
         }
-    }
-}
-
-impl Position {
-    fn of(file: u32, found: &Record<'_>) -> Self {
-        Self { file, length: found.payload.len() as u32, start: found.start, stamp: found.stamp }
     }
 }
 

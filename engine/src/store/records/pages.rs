@@ -1,10 +1,9 @@
 //! Pages that show this store now, so that a run can name its address there. One file a server in `pages/`; it counts
 //! while the server's lock under `tmp/` is held. Servers of other machines do not count: their addresses are of theirs.
 
-use std::fs;
 use std::path::PathBuf;
 
-use super::checksum::{seal, sealed_json};
+use super::checksum::{read_json, seal};
 use crate::store::error::{IoContext, StoreError};
 use crate::store::files::clear;
 use crate::store::folder::names_in;
@@ -51,8 +50,7 @@ impl Store {
         let mut addresses = Vec::new();
         for (name, path) in names_in(&self.root().join("pages")) {
             if owner_here(&name).is_some_and(|owner| self.is_alive(owner))
-                && let Ok(text) = fs::read(&path)
-                && let Some(page) = sealed_json::<serde_json::Value>(&text)
+                && let Some(page) = read_json::<serde_json::Value>(&path)
             {
                 addresses.extend(page["address"].as_str().map(str::to_owned));
             }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::checksum::{Seal, look};
+use super::checksum::{Seal, look, sealed_json};
 use super::tombstones::Collection;
 use crate::store::folder::{names_below, names_in};
 use crate::store::layout::{SOURCES, Store};
@@ -47,7 +47,7 @@ impl Store {
         let file = "collected/collections.jsonl";
         let text = fs::read(self.root().join(file)).unwrap_or_default();
         for (index, line) in String::from_utf8_lossy(&text).lines().enumerate() {
-            if Collection::parse(line).is_none() {
+            if sealed_json::<Collection>(line.as_bytes()).is_none() {
                 let what = "this line was changed: what that collection removed counts as deleted by hand".to_owned();
                 found.push(RecordDamage { file: format!("{file}:{}", index + 1), what });
             }

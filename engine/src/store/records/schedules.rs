@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::checksum::{seal, sealed_json};
+use super::checksum::{read_json, seal};
 use super::runs::RunRecord;
 use crate::fingerprint::hash_bytes;
 use crate::schedule::State;
@@ -228,10 +228,6 @@ fn lock_of(path: &Path) -> LogLock {
         Err(TryLockError::WouldBlock) => LogLock::Held,
         Err(TryLockError::Error(_)) => LogLock::Unknown,
     }
-}
-
-fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
-    sealed_json(&fs::read(path).ok()?)
 }
 
 /// Longest name of a folder in bytes that file systems allow.

@@ -205,10 +205,8 @@ impl Spending {
     pub fn since(&self, start: f64) -> Usage {
         let first = start as u64 / SLOT;
         let mut sum = Usage::default();
-        for slots in [&self.sums, &self.own] {
-            for (_, usage) in slots.range(first..) {
-                sum += *usage;
-            }
+        for (_, usage) in self.sums.range(first..).chain(self.own.range(first..)) {
+            sum += *usage;
         }
         sum
     }
@@ -236,16 +234,9 @@ fn checksum(run: &str, text: &str) -> String {
     digits_of([run, " ", text].concat().as_bytes(), CHECK)
 }
 
-/// What a line says.
-struct Line {
-    slot: u64,
-    usage: Usage,
-    /// Whether lines come after it; of earlier versions, unknown.
-    has_next: Option<bool>,
-}
-
-/// Reads a line without its end; `None` if it is damaged.
-fn parse(run: &str, line: &str) -> Option<Line> {
+/// Reads a line without its end: the slot, the usage, and whether lines come after it (of earlier versions, unknown).
+/// `None` if it is damaged.
+fn parse(run: &str, line: &str) -> Option<(u64, Usage, Option<bool>)> {
     let (numbers, has_next) = match line.len() + 1 {
         PLAIN => (line, None),
         LINE if line.is_ascii() => {
@@ -260,11 +251,7 @@ fn parse(run: &str, line: &str) -> Option<Line> {
     };
     let numbers: Option<Vec<u64>> = numbers.split(' ').map(|word| word.parse().ok()).collect();
     let [slot, calls, prompt_tokens, completion_tokens, cost_nanos] = numbers?[..] else { return None };
-    Some(Line {
-        slot,
-        usage: Usage { calls, prompt_tokens, completion_tokens, cost_nanos, ..Usage::default() },
-        has_next,
-    })
+    Some((slot, Usage { calls, prompt_tokens, completion_tokens, cost_nanos, ..Usage::default() }, has_next))
 }
 
 /// Adds up the lines of a run's file.
@@ -283,9 +270,9 @@ fn sum_up(run: &str, text: &str) -> Result<Slots, (usize, &'static str)> {
             }
             break;
         };
-        let Some(line) = parse(run, line) else { return Err((number, "this line is damaged")) };
-        has_next = line.has_next;
-        *slots.entry(line.slot).or_default() += line.usage;
+        let Some((slot, usage, next)) = parse(run, line) else { return Err((number, "this line is damaged")) };
+        has_next = next;
+        *slots.entry(slot).or_default() += usage;
     }
     match has_next {
         Some(true) if number == 0 => Err((1, "the file was emptied")),
