@@ -12,7 +12,7 @@
 //! The lock on a run's log belongs to the open file that is the run's standard output. The system therefore holds it
 //! as long as the run lives, whatever happens to the daemon.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -275,7 +275,7 @@ mod tests {
         let state = State { serial: 7, ..State::new("a/b") };
         store.keep(&state).unwrap();
         assert_eq!((store.state("a/b"), store.names()), (Some(state), vec!["a/b".to_owned()]));
-        fs::write(store.folder("a/b").join("state.json"), "{").unwrap();
+        std::fs::write(store.folder("a/b").join("state.json"), "{").unwrap();
         assert_eq!(store.state("a/b"), None);
     }
 

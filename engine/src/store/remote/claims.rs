@@ -61,7 +61,7 @@ async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Option<Upd
 
 /// Replaces that version by a claim. After a lost answer, the object is read back. Returns `None` if it is not ours.
 async fn renew(objects: &Objects, path: &Path, claim: &Claim, version: UpdateVersion) -> Reply<Option<UpdateVersion>> {
-    if let Put::Made(version) = objects::replace(objects, path, text(claim), version).await? {
+    if let Put::Made(version) = objects::put_if(objects, path, text(claim), Some(version)).await? {
         return Ok(Some(version));
     }
     ours(objects, path, claim).await
@@ -70,7 +70,7 @@ async fn renew(objects: &Objects, path: &Path, claim: &Claim, version: UpdateVer
 /// Takes a claim that is free: never taken, released, or held by a dead process.
 async fn take(objects: &Objects, path: &Path, claim: &Claim, watch: &mut Watch) -> Reply<Option<UpdateVersion>> {
     let Some((found, version)) = look(objects, path).await? else {
-        return match objects::put_new(objects, path, text(claim)).await? {
+        return match objects::put_if(objects, path, text(claim), None).await? {
             Put::Made(version) => Ok(Some(version)),
             // It may be ours: the answer to a first attempt may have been lost.
             Put::Refused(_) => ours(objects, path, claim).await,

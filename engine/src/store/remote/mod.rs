@@ -39,7 +39,6 @@ mod records;
 mod rows;
 mod runs;
 mod segments;
-mod send;
 mod shared_folder;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,11 +106,9 @@ impl Remote {
 
     /// Waits for work and converts a failure to a user error.
     fn call<T>(&self, action: &'static str, work: impl Future<Output = Reply<T>>) -> Result<T, StoreError> {
-        self.wait(work).map_err(|error| StoreError::Shared {
-            action,
-            url: self.url.clone(),
-            source: Box::new(error),
-            cache: self.cache.clone(),
+        self.wait(work).map_err(|error| {
+            let (url, source, cache) = (self.url.clone(), Box::new(error), self.cache.clone());
+            StoreError::Shared { action, url, source, cache }
         })
     }
 

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use object_store::path::Path;
 
-use super::Remote;
-use super::objects;
+use super::{Remote, objects};
 use crate::fingerprint::NodeKey;
 use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
@@ -44,18 +43,6 @@ impl Remote {
         Ok(found.iter().filter_map(|object| recorded_key(object.path.filename()?)).collect())
     }
 
-    /// Uploads a record unless one exists. Returns the existing record if it differs.
-    fn send_record(&self, result: &NodeResult, text: Vec<u8>, anew: bool) -> Result<Option<NodeResult>, StoreError> {
-        let (path, own) = (object_path(&result.key, "results"), Bytes::from(text));
-        let first = self.call("record a result in", objects::put_first(&self.objects, &path, own.clone()))?;
-        let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
-        let winner = whole(&first, &result.key).filter(|winner| !anew && self.stands(winner, result));
-        if winner.is_none() {
-            self.call("record a result in", objects::put(&self.objects, &path, own))?;
-        }
-        Ok(winner)
-    }
-
     /// Whether a result that another machine recorded first stands against this one.
     fn stands(&self, winner: &NodeResult, result: &NodeResult) -> bool {
         // A result computed after `--force` is not given up for an earlier one.
@@ -72,44 +59,38 @@ impl Remote {
 }
 
 impl Store {
-    /// Fetches the record of a key from the shared store and caches it.
-    pub(in crate::store) fn fetch_record(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
+    /// Fetches the record of a key from the shared store if it stands on at least that floor, and caches it in place of the
+    /// local one.
+    pub fn fetch_record(&self, key: &NodeKey, folder: &str, since: u64) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, folder)?;
-        self.cache_record(key, folder, &text);
-        Some(result)
-    }
-
-    /// Fetches the result of a key from the shared store if it stands on at least that floor. It replaces the local
-    /// one.
-    pub fn result_since(&self, key: &NodeKey, since: u64) -> Option<NodeResult> {
-        let (text, result) = self.remote.as_ref()?.record(key, "results")?;
         if result.since() < since {
             return None;
         }
-        self.cache_record(key, "results", &text);
-        Some(result)
-    }
-
-    fn cache_record(&self, key: &NodeKey, folder: &str, text: &[u8]) {
-        if let Err(error) = self.write_file(&self.record_path(key, folder), text) {
+        if let Err(error) = self.write_file(&self.record_path(key, folder), &text) {
             tracing::warn!("cannot cache a fetched record: {error}");
         }
+        Some(result)
     }
 
     /// Uploads a finished node's outputs and record. If another machine recorded a different result first, that one
     /// replaces ours and is returned.
-    pub(in crate::store) fn send_result(
-        &self,
-        result: &NodeResult,
-        anew: bool,
-    ) -> Result<Option<NodeResult>, StoreError> {
+    pub(crate) fn send_result(&self, result: &NodeResult, anew: bool) -> Result<Option<NodeResult>, StoreError> {
         let Some(remote) = &self.remote else { return Ok(None) };
         // Before the record: whoever finds it must find its files.
         for output in result.outputs.values() {
             self.send_artifact(&output.id)?;
         }
-        let winner = remote.send_record(result, Self::record_text(result)?, anew)?;
-        let Some(winner) = winner.filter(|winner| winner.outputs != result.outputs) else { return Ok(None) };
+        let (path, own) = (object_path(&result.key, "results"), Bytes::from(Self::record_text(result)?));
+        let first = remote.call("record a result in", objects::put_first(&remote.objects, &path, own.clone()))?;
+        let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
+        let winner = whole(&first, &result.key).filter(|winner| !anew && remote.stands(winner, result));
+        let Some(winner) = winner else {
+            remote.call("record a result in", objects::put(&remote.objects, &path, own))?;
+            return Ok(None);
+        };
+        if winner.outputs == result.outputs {
+            return Ok(None);
+        }
         self.write_file(&self.record_path(&winner.key, "results"), &Self::record_text(&winner)?)?;
         Ok(Some(winner))
     }
@@ -118,9 +99,8 @@ impl Store {
     pub(super) fn send_tombstone(&self, key: &NodeKey) -> Result<(), StoreError> {
         let text = std::fs::read(self.record_path(key, "collected"));
         let (Some(remote), Ok(text)) = (&self.remote, text) else { return Ok(()) };
-        remote
-            .call("write to", objects::put_new(&remote.objects, &object_path(key, "collected"), text.into()))
-            .map(drop)
+        let path = object_path(key, "collected");
+        remote.call("write to", objects::put_if(&remote.objects, &path, text.into(), None)).map(drop)
     }
 
     /// Fetches all records that are missing here, for commands that read everything.

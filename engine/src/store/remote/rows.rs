@@ -27,11 +27,7 @@ impl Remote {
     }
 
     /// Reads the objects of a memo whose names fit; `None` for those that were removed meanwhile.
-    fn segments_of(
-        &self,
-        base: &str,
-        fits: impl Fn(&String) -> bool,
-    ) -> Result<Vec<(String, Option<Bytes>)>, StoreError> {
+    fn segments_of(&self, base: &str, fits: impl Fn(&str) -> bool) -> Result<Vec<(String, Option<Bytes>)>, StoreError> {
         self.call("read cached rows of", async {
             let mut found = objects::list(&self.objects, &prefix(base)).await?;
             found.retain(|found| fits(&found.name));
@@ -84,8 +80,8 @@ impl Store {
         }
         let (name, base) = (text(path.file_name()), text(folder.file_name()));
         let own = object_name(&remote.machine, &text(path.file_stem()));
-        let fetched = remote
-            .segments_of(&base, |found| *found == name || (is_plain(found) && range_of(found, &own).is_some()))?;
+        let fetched =
+            remote.segments_of(&base, |found| found == name || (is_plain(found) && range_of(found, &own).is_some()))?;
         // What was never uploaded is nowhere else: its intact records stay in use.
         if fetched.is_empty() {
             return Ok(());
@@ -150,15 +146,6 @@ impl Store {
                     remote.segment_call(&path, sent)?;
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Uploads the rest of all segments of this process.
-    pub(super) fn finish_segments(&self) -> Result<(), StoreError> {
-        let Some(remote) = &self.remote else { return Ok(()) };
-        for segment in remote.segments.all() {
-            remote.call("upload cached rows to", async { segment.lock().await.finish(&remote.objects).await })?;
         }
         Ok(())
     }
