@@ -140,11 +140,8 @@ impl<'a> Walk<'a> {
 
     /// Returns the inputs of the result that produced an artifact, with their ports.
     fn inputs(&self, at: &At) -> Vec<(&'a str, At)> {
-        let mut inputs = Vec::new();
-        for input in self.maker(at).into_iter().flat_map(|step| &step.inputs) {
-            inputs.push((input.port.as_str(), At { artifact: input.id, maker: input.maker.clone() }));
-        }
-        inputs
+        let inputs = self.maker(at).into_iter().flat_map(|step| &step.inputs);
+        inputs.map(|input| (input.port.as_str(), At { artifact: input.id, maker: input.maker.clone() })).collect()
     }
 
     /// Returns the table of an artifact; `None` for folders and missing artifacts.

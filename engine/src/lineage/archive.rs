@@ -156,11 +156,8 @@ impl Export {
         let makers = Makers::read(store);
         let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
         let preferred: BTreeSet<NodeKey> = nodes.into_iter().filter_map(|node| node.key).collect();
-        let start = match root.key {
-            Some(key) => vec![key],
-            None => makers.of(&root.artifact, &preferred, None),
-        };
-        let keys = makers.ancestry(start.iter().copied(), &preferred);
+        let start = makers.chosen(root.key, &root.artifact, &preferred);
+        let keys = makers.ancestry(&start, &preferred);
         let results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
         let mut runs: BTreeSet<String> = results.iter().map(|result| result.run.clone()).collect();
         runs.extend(root.run.clone());
@@ -504,25 +501,21 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<C
     if let Some((id, _)) = checked.artifacts.iter().find(|(id, files)| !intake.holds_artifact(id, files)) {
         return Err(refused(format!("the files of the artifact {id} do not match it")));
     }
-    for id in &checked.runs {
-        check_run(intake, id)?;
-    }
-    Ok(checked)
-}
-
-/// Rejects a run dated later than tomorrow: it would stay the newest one, in lists and for collection.
-fn check_run(intake: &Intake, id: &str) -> Result<(), ArchiveError> {
-    let Some(run) = intake.run(id) else {
-        return Err(refused(format!("the record of the run {id} cannot be read")));
-    };
+    // A run dated later than tomorrow would stay the newest one, in lists and for collection.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let latest = (now + AHEAD).as_secs_f64();
-    let times = [run_time(id), Some(run.started), run.finished];
-    if times.into_iter().flatten().any(|time| time > latest) {
-        let why = "is dated in the future: the clock of this machine or of the exporting one is off by more than a day";
-        return Err(refused(format!("the run {id} {why}")));
+    for id in &checked.runs {
+        let Some(run) = intake.run(id) else {
+            return Err(refused(format!("the record of the run {id} cannot be read")));
+        };
+        let times = [run_time(id), Some(run.started), run.finished];
+        if times.into_iter().flatten().any(|time| time > latest) {
+            let why =
+                "is dated in the future: the clock of this machine or of the exporting one is off by more than a day";
+            return Err(refused(format!("the run {id} {why}")));
+        }
     }
-    Ok(())
+    Ok(checked)
 }
 
 /// Admits files first, then the records that refer to them.

@@ -186,20 +186,13 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     }
 }
 
-/// An output described by a record.
-struct Claim<'a> {
-    node: &'a str,
-    port: &'a str,
-    output: &'a OutputRecord,
-}
-
 /// An artifact, and what records say about it.
 struct Expected<'a> {
     id: ArtifactId,
     node: NodeId,
     port: String,
-    /// The descriptions in all records.
-    claims: Vec<Claim<'a>>,
+    /// The descriptions in all records, with their nodes and ports.
+    claims: Vec<(&'a str, &'a str, &'a OutputRecord)>,
     collected: Option<&'a Collected>,
     /// The run that replaced its result; no record names the artifact any more.
     replaced: Option<&'a str>,
@@ -220,7 +213,7 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
             let known = expected.entry(id).or_insert_with(|| Expected { collected, ..Expected::new(id, name, port) });
             // Files may be missing only if every result that has the artifact was collected.
             known.collected = known.collected.and(collected);
-            known.claims.push(Claim { node: name, port, output });
+            known.claims.push((name, port, output));
         }
     }
     for one in replaced {
@@ -228,7 +221,7 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
             let (id, replaced) = (output.id, Some(one.by.as_str()));
             let known =
                 expected.entry(id).or_insert_with(|| Expected { replaced, ..Expected::new(id, &one.name, port) });
-            known.claims.push(Claim { node: &one.name, port, output });
+            known.claims.push((&one.name, port, output));
         }
     }
     for step in &closure.steps {
@@ -310,10 +303,10 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
 }
 
 fn claims_fit(expected: &Expected<'_>, artifact: &Artifact, report: &mut Report) {
-    for claim in expected.claims.iter().filter(|claim| !claim.output.fits(artifact)) {
-        let place = format!("output {}, artifact {}", claim.port, expected.id.digest().short());
+    for (node, port, _) in expected.claims.iter().filter(|(.., output)| !output.fits(artifact)) {
+        let place = format!("output {port}, artifact {}", expected.id.digest().short());
         let message = "the result record gives another type, other rows or other bytes than the artifact has";
-        report.differs("record", claim.node, Some(place), message);
+        report.differs("record", node, Some(place), message);
     }
 }
 
@@ -331,11 +324,10 @@ fn file_fault(folder: &Path, part: &Part) -> Option<String> {
     let path = folder.join(&part.name);
     match hash_file(&path) {
         Ok(digest) if digest == part.digest => None,
-        Ok(digest) => Some(format!(
-            "its content was changed: it has digest {}, written was {}",
-            digest.short(),
-            part.digest.short()
-        )),
+        Ok(digest) => {
+            let (found, written) = (digest.short(), part.digest.short());
+            Some(format!("its content was changed: it has digest {found}, written was {written}"))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some("it is gone".to_owned()),
         Err(error) => Some(format!("it cannot be read: {error}")),
     }

@@ -11,7 +11,7 @@ use super::catalog::Catalog;
 use super::lookup::whole_table;
 use super::output_name::{NotFound, output_of};
 use super::pairs::{self, Pair};
-use super::row_changes::{TableChange, table_change};
+use super::row_changes::{TableChange, compared};
 use super::target::no_node;
 use crate::error::OperatorError;
 use crate::fingerprint::{Reason, diff, differing_leaves};
@@ -134,7 +134,7 @@ pub fn diff_nodes(
     let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
     let from = named(store, one, &before, names[0])?;
     let to = named(store, other, &after, names[1])?;
-    let pairs = pairs::upstream(store, [&before, &after], from, to);
+    let pairs = pairs::upstream(store, [&before, &after], [from, to]);
     let found = Comparison { store, catalog }.runs(one, other, &pairs);
     Ok(RunDiff { of: Some([from.node.clone(), to.node.clone()]), ..found })
 }
@@ -163,7 +163,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn runs(&self, one: &RunRecord, other: &RunRecord, pairs: &[Pair<'_>]) -> RunDiff {
-        let changes: Vec<NodeChange> = pairs.iter().filter_map(|pair| self.node(*pair)).collect();
+        let nodes: Vec<NodeChange> = pairs.iter().filter_map(|pair| self.node(*pair)).collect();
         let mut about = Vec::new();
         about.extend(changed("pipeline", one.pipeline.as_str().into(), other.pipeline.as_str().into()));
         about.extend(changed("file", one.file.as_str().into(), other.file.as_str().into()));
@@ -172,14 +172,8 @@ impl Comparison<'_> {
         differing_leaves(&one.params, &other.params, String::new(), &mut |name, from, to| {
             params.push(Changed { name, from: from.clone(), to: to.clone() });
         });
-        RunDiff {
-            runs: [one.id.clone(), other.id.clone()],
-            of: None,
-            about,
-            params,
-            same: pairs.len() - changes.len(),
-            nodes: changes,
-        }
+        let (runs, same) = ([one.id.clone(), other.id.clone()], pairs.len() - nodes.len());
+        RunDiff { runs, of: None, about, params, nodes, same }
     }
 
     fn node(&self, pair: Pair<'_>) -> Option<NodeChange> {
@@ -203,8 +197,14 @@ impl Comparison<'_> {
         let mut reasons = change.reasons.iter();
         change.follows =
             !change.reasons.is_empty() && reasons.all(|reason| matches!(reason, Reason::InputChanged { .. }));
-        change.figures = figures(&results);
-        let mut content = Content::default();
+        if let [Some(one), Some(other)] = results {
+            for name in one.figures.keys().chain(other.figures.keys()).collect::<BTreeSet<_>>() {
+                let (from, to) = (one.figures.get(name).copied(), other.figures.get(name).copied());
+                change.figures.extend(changed(name, from.into(), to.into()));
+            }
+        }
+        // The metrics of both runs by id, over all metric tables of the node.
+        let mut metrics = <[BTreeMap<String, Metric>; 2]>::default();
         for port in one.outputs.keys().chain(other.outputs.keys()).collect::<BTreeSet<_>>() {
             let (from, to) = (one.outputs.get(port), other.outputs.get(port));
             let (before, after) = (from.map(|output| output.rows), to.map(|output| output.rows));
@@ -213,12 +213,22 @@ impl Comparison<'_> {
                 continue;
             }
             change.outputs.push(port.clone());
-            if let Err(error) = content.add(self, port, one, other) {
-                change.not_compared.push(NotCompared { port: port.clone(), reason: error.message });
+            match self.tables(port, one, other) {
+                Ok((table, [from, to])) => {
+                    change.tables.extend(table);
+                    metrics[0].extend(from);
+                    metrics[1].extend(to);
+                }
+                Err(error) => change.not_compared.push(NotCompared { port: port.clone(), reason: error.message }),
             }
         }
-        change.metrics = content.metric_changes();
-        change.tables = content.tables;
+        let [before, after] = &metrics;
+        for id in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+            let (from, to) = (before.get(id).cloned(), after.get(id).cloned());
+            if from != to {
+                change.metrics.push(MetricChange { id: id.clone(), from, to });
+            }
+        }
         Some(change)
     }
 
@@ -236,49 +246,18 @@ impl Comparison<'_> {
             _ => Ok(None),
         }
     }
-}
 
-/// What differs in the tables of a node.
-#[derive(Default)]
-struct Content {
-    /// The metrics of both runs by id.
-    metrics: [BTreeMap<String, Metric>; 2],
-    tables: Vec<TableChange>,
-}
-
-impl Content {
-    /// Compares the tables of a port whose content differs. If one of them cannot be read, nothing of either is added.
-    fn add(
-        &mut self,
-        comparison: &Comparison<'_>,
-        port: &str,
-        one: &NodeRun,
-        other: &NodeRun,
-    ) -> Result<(), OperatorError> {
-        let (from, to) = (comparison.table(one, port)?, comparison.table(other, port)?);
+    /// Compares the tables of a port whose content differs: the numbers of their rows, and the metrics in each of them.
+    fn tables(&self, port: &str, one: &NodeRun, other: &NodeRun) -> Result<Tables, OperatorError> {
+        let (from, to) = (self.table(one, port)?, self.table(other, port)?);
         let metrics = [metric_rows(from.as_ref())?, metric_rows(to.as_ref())?];
-        if let (Some(from), Some(to)) = (&from, &to) {
-            self.tables.extend(table_change(port, from, to)?);
-        }
-        for (all, found) in self.metrics.iter_mut().zip(metrics) {
-            all.extend(found);
-        }
-        Ok(())
-    }
-
-    /// Returns the metrics that differ, over all metric tables of the node.
-    fn metric_changes(&self) -> Vec<MetricChange> {
-        let [from, to] = &self.metrics;
-        let mut changes = Vec::new();
-        for id in from.keys().chain(to.keys()).collect::<BTreeSet<_>>() {
-            let (from, to) = (from.get(id).cloned(), to.get(id).cloned());
-            if from != to {
-                changes.push(MetricChange { id: id.clone(), from, to });
-            }
-        }
-        changes
+        let (Some(from), Some(to)) = (from, to) else { return Ok((None, metrics)) };
+        Ok((compared(port, &from, &to)?, metrics))
     }
 }
+
+/// How the tables of a port differ, and the metrics in them by id.
+type Tables = (Option<TableChange>, [BTreeMap<String, Metric>; 2]);
 
 fn metric_rows(table: Option<&RowsInput>) -> Result<BTreeMap<String, Metric>, OperatorError> {
     let Some(table) = table.filter(|table| table.kind == RecordKind::Metric) else { return Ok(BTreeMap::new()) };
@@ -307,14 +286,4 @@ fn outcome(node: &NodeRun) -> &'static str {
         NodeOutcome::Ended => "ended",
         NodeOutcome::Begun => "stopped",
     }
-}
-
-fn figures(results: &[Option<&NodeResult>; 2]) -> Vec<Changed> {
-    let [Some(one), Some(other)] = results else { return Vec::new() };
-    let mut changes = Vec::new();
-    for name in one.figures.keys().chain(other.figures.keys()).collect::<BTreeSet<_>>() {
-        let (from, to) = (one.figures.get(name).copied(), other.figures.get(name).copied());
-        changes.extend(changed(name, from.into(), to.into()));
-    }
-    changes
 }

@@ -166,11 +166,10 @@ impl Emitter {
 
     /// Reports a skipped or stopped node. A node that never started has no run and no events.
     pub fn node_skipped(&mut self, node: &str, time: f64) -> Vec<Value> {
-        if self.open.remove(node) {
-            vec![self.node_event(Ending::Abort, node, None, time, json!({}))]
-        } else {
-            Vec::new()
+        if !self.open.remove(node) {
+            return Vec::new();
         }
+        vec![self.node_event(Ending::Abort, node, None, time, json!({}))]
     }
 
     /// Records that a node's output was delivered.

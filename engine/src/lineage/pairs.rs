@@ -65,13 +65,8 @@ fn alike<'a>(makers: &[&'a NodeRun], partners: &[&'a NodeRun]) -> Option<(&'a No
 
 /// Pairs two nodes and, step by step, the makers of what they read at the same port. What both read is left out: it is
 /// equal. Sorted by the order in which the nodes of the second run ended.
-pub(super) fn upstream<'a>(
-    store: &Store,
-    nodes: [&'a [NodeRun]; 2],
-    one: &'a NodeRun,
-    other: &'a NodeRun,
-) -> Vec<Pair<'a>> {
-    let [first, second] = nodes;
+pub(super) fn upstream<'a>(store: &Store, nodes: [&'a [NodeRun]; 2], start: [&'a NodeRun; 2]) -> Vec<Pair<'a>> {
+    let ([first, second], [one, other]) = (nodes, start);
     let [makers, partners] = nodes.map(makers);
     let mut found: IndexSet<(&str, &str)> = IndexSet::new();
     let mut open = VecDeque::from([(one, other)]);

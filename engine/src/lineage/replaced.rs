@@ -2,6 +2,8 @@
 //!
 //! Of an earlier run's record of such a node, only files can be compared.
 
+use indexmap::IndexMap;
+
 use super::catalog::Catalog;
 use super::closure::Step;
 use super::findings::{Report, Severity};
@@ -18,7 +20,7 @@ pub(super) struct Replaced {
     /// The run that replaced the result.
     pub(super) by: String,
     /// Outputs that differ from the current record.
-    pub(super) outputs: Vec<(String, OutputRecord)>,
+    pub(super) outputs: IndexMap<String, OutputRecord>,
 }
 
 impl Replaced {
@@ -32,12 +34,8 @@ impl Replaced {
         if computed.is_some_and(|computed| computed.repeats == Repeatability::Everywhere) {
             return None;
         }
-        let mut outputs = Vec::new();
-        for (port, output) in &node.outputs {
-            if result.outputs.get(port) != Some(output) {
-                outputs.push((port.clone(), output.clone()));
-            }
-        }
+        let mut outputs = node.outputs.clone();
+        outputs.retain(|port, output| result.outputs.get(port) != Some(output));
         if outputs.is_empty() {
             return None;
         }

@@ -82,11 +82,7 @@ struct Numbers {
 ///
 /// # Errors
 /// Fails if a table cannot be read.
-pub(super) fn table_change(
-    port: &str,
-    one: &RowsInput,
-    other: &RowsInput,
-) -> Result<Option<TableChange>, OperatorError> {
+pub(super) fn compared(port: &str, one: &RowsInput, other: &RowsInput) -> Result<Option<TableChange>, OperatorError> {
     if one.kind != other.kind || one.kind == RecordKind::Metric || one.rows.max(other.rows) > MOST_ROWS {
         return Ok(None);
     }

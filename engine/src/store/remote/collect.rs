@@ -201,7 +201,8 @@ impl Store {
             objects::get_all(&remote.objects, found.into_iter().map(|found| ((), found.path))).await
         })?;
         for text in notes.into_iter().filter_map(|((), text)| text) {
-            let Some(collection) = sealed_json::<Collection>(String::from_utf8_lossy(&text).as_bytes()) else {
+            let Some(collection) = sealed_json::<Collection>(String::from_utf8_lossy(&text).trim_end().as_bytes())
+            else {
                 tracing::warn!("ignoring a damaged note of a collection in the shared store");
                 continue;
             };
