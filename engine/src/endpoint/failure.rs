@@ -126,13 +126,8 @@ impl RowFailure {
 
     /// Returns the row of `rejects`.
     pub(crate) fn reject(self, id: impl Into<String>) -> Reject {
+        let (id, kind) = (id.into(), self.kind.name().to_owned());
         let attempts = i32::try_from(self.attempts).unwrap_or(i32::MAX);
-        Reject {
-            id: id.into(),
-            kind: self.kind.name().to_owned(),
-            message: self.message,
-            attempts,
-            detail: self.detail,
-        }
+        Reject { id, kind, message: self.message, attempts, detail: self.detail }
     }
 }

@@ -1,8 +1,12 @@
 //! Compares two runs, or two nodes: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports
 //! differences only.
+//!
+//! Nodes are paired by name, or a chosen node with another one and what each of them read with what the other read at the
+//! same port.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use indexmap::IndexSet;
 use searchmill_schemas::{Metric, RecordKind};
 use serde::Serialize;
 use serde_json::Value;
@@ -10,12 +14,11 @@ use serde_json::Value;
 use super::catalog::Catalog;
 use super::lookup::whole_table;
 use super::output_name::{NotFound, output_of};
-use super::pairs::{self, Pair};
 use super::row_changes::{TableChange, compared};
 use super::target::no_node;
 use crate::error::OperatorError;
-use crate::fingerprint::{Reason, diff, differing_leaves};
-use crate::node_id::NodeId;
+use crate::fingerprint::{Digest, InputIdentity, Reason, diff, differing_leaves};
+use crate::node_id::{self, NodeId};
 use crate::operator::{PortType, RowsInput};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
 
@@ -117,7 +120,7 @@ impl RunDiff {
 /// Compares two runs.
 pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunRecord) -> RunDiff {
     let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
-    Comparison { store, catalog }.runs(one, other, &pairs::by_name(&before, &after))
+    Comparison { store, catalog }.runs(one, other, &by_name(&before, &after))
 }
 
 /// Compares a node of a run with a node of another run, or of the same one, and what they read.
@@ -134,18 +137,18 @@ pub fn diff_nodes(
     let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
     let from = named(store, one, &before, names[0])?;
     let to = named(store, other, &after, names[1])?;
-    let pairs = pairs::upstream(store, [&before, &after], [from, to]);
+    let pairs = upstream(store, [&before, &after], [from, to]);
     let found = Comparison { store, catalog }.runs(one, other, &pairs);
     Ok(RunDiff { of: Some([from.node.clone(), to.node.clone()]), ..found })
 }
 
 /// Finds a node of a run by its id or by one of its outputs: `NODE.PORT`, or what a loop hands on.
 fn named<'a>(store: &Store, run: &RunRecord, nodes: &'a [NodeRun], name: &str) -> Result<&'a NodeRun, NotFound> {
-    if let Some(node) = pairs::last(nodes, name) {
+    if let Some(node) = last(nodes, name) {
         return Ok(node);
     }
     if let Some((_, node, _)) = output_of(store, std::slice::from_ref(&run.id), name)?
-        && let Some(node) = pairs::last(nodes, &node.node)
+        && let Some(node) = last(nodes, &node.node)
     {
         return Ok(node);
     }
@@ -286,4 +289,82 @@ fn outcome(node: &NodeRun) -> &'static str {
         NodeOutcome::Ended => "ended",
         NodeOutcome::Begun => "stopped",
     }
+}
+
+/// Two nodes that stand for one another; `None` if a run has no such node.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    one: Option<&'a NodeRun>,
+    other: Option<&'a NodeRun>,
+}
+
+/// Pairs nodes of the same name, in the order in which those of the second run ended.
+fn by_name<'a>(one: &'a [NodeRun], other: &'a [NodeRun]) -> Vec<Pair<'a>> {
+    let names: IndexSet<&str> = other.iter().chain(one).map(|node| node.node.as_str()).collect();
+    names.into_iter().map(|name| Pair { one: last(one, name), other: last(other, name) }).collect()
+}
+
+/// Returns the last record of a node.
+fn last<'a>(nodes: &'a [NodeRun], name: &str) -> Option<&'a NodeRun> {
+    nodes.iter().rfind(|node| node.node == name)
+}
+
+/// Nodes of a run by the tables and folders that they made: equal content may have several makers.
+type Makers<'a> = BTreeMap<Digest, Vec<&'a NodeRun>>;
+
+fn makers(nodes: &[NodeRun]) -> Makers<'_> {
+    let mut makers = Makers::new();
+    for node in nodes {
+        for (port, output) in &node.outputs {
+            // Nodes without rejects have equal ones: they say nothing of who read whose.
+            if port != "rejects" || output.rows > 0 {
+                makers.entry(output.id.digest()).or_default().push(node);
+            }
+        }
+    }
+    makers
+}
+
+/// Returns the makers of what a node read.
+fn makers_of<'a>(makers: &Makers<'a>, read: &InputIdentity, reader: &NodeRun) -> Vec<&'a NodeRun> {
+    let mut found = makers.get(&read.digest).cloned().unwrap_or_default();
+    found.retain(|maker| maker.node != reader.node);
+    found
+}
+
+/// Chooses the makers that stand for one another: variants of one node, or else the last ones. (A filter that keeps all rows
+/// gives what it read.)
+fn alike<'a>(makers: &[&'a NodeRun], partners: &[&'a NodeRun]) -> Option<(&'a NodeRun, &'a NodeRun)> {
+    for maker in makers {
+        for partner in partners {
+            if node_id::name(&maker.node) == node_id::name(&partner.node) {
+                return Some((maker, partner));
+            }
+        }
+    }
+    Some((makers.last()?, partners.last()?))
+}
+
+/// Pairs two nodes and, step by step, the makers of what they read at the same port. What both read is left out: it is
+/// equal. Sorted by the order in which the nodes of the second run ended.
+fn upstream<'a>(store: &Store, nodes: [&'a [NodeRun]; 2], start: [&'a NodeRun; 2]) -> Vec<Pair<'a>> {
+    let ([first, second], [one, other]) = (nodes, start);
+    let [makers, partners] = nodes.map(makers);
+    let mut found: IndexSet<(&str, &str)> = IndexSet::new();
+    let mut open = VecDeque::from([(one, other)]);
+    while let Some((one, other)) = open.pop_front() {
+        if !found.insert((&one.node, &other.node)) {
+            continue;
+        }
+        let mut others = store.inputs_of(other);
+        for read in store.inputs_of(one) {
+            let Some(index) = others.iter().position(|other| other.port == read.port) else { continue };
+            let partner = others.remove(index);
+            if read.digest != partner.digest {
+                open.extend(alike(&makers_of(&makers, &read, one), &makers_of(&partners, &partner, other)));
+            }
+        }
+    }
+    found.sort_by_cached_key(|(_, other)| second.iter().rposition(|node| node.node == *other));
+    found.into_iter().map(|(one, other)| Pair { one: last(first, one), other: last(second, other) }).collect()
 }

@@ -69,7 +69,6 @@
 // The order is the order of use where it has one: `layout` is `Store`, which every room extends.
 mod error;
 mod files;
-mod folder;
 mod nofollow;
 mod paths;
 mod layout;

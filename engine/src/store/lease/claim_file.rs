@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use super::heartbeat::{Claim, DEAD, Heartbeat, Watch};
 use super::owner::{is_alive, machine};
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 

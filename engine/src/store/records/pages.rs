@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use super::checksum::{read_json, seal};
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 use crate::store::layout::Store;
 use crate::store::lease::owner::machine;
 use crate::store::nofollow;

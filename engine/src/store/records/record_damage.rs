@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::checksum::{Seal, look, sealed_json};
 use super::tombstones::Collection;
-use crate::store::folder::{names_below, names_in};
+use crate::store::files::{names_below, names_in};
 use crate::store::layout::{SOURCES, Store};
 use crate::store::memo::floor::read_floor;
 

@@ -23,8 +23,7 @@ use crate::fingerprint::hash_bytes;
 use crate::schedule::State;
 use crate::spec::Time;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::{clear, lock};
-use crate::store::folder::names_in;
+use crate::store::files::{clear, lock, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 

@@ -24,8 +24,7 @@ use super::runs::run_time;
 use super::schedules::folder_name;
 use crate::endpoint::Usage;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::if_there;
-use crate::store::folder::{all_names_in, names_in};
+use crate::store::files::{all_names_in, if_there, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 

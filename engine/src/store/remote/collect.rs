@@ -21,7 +21,7 @@ use super::{Remote, RemoteLease};
 use crate::fingerprint::{Digest, NodeKey, hash_bytes};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::StoreError;
-use crate::store::folder::remove;
+use crate::store::files::remove;
 use crate::store::gc::collect::{ALIVE, GRACE, Garbage, KeepPolicy, StoredArtifact, Swept, collection, sorted_out};
 use crate::store::gc::retained::Stock;
 use crate::store::layout::Store;

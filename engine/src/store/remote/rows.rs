@@ -11,8 +11,7 @@ use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, rang
 use super::{Remote, objects};
 use crate::fingerprint::Digest;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::if_there;
-use crate::store::folder::{names_below, names_in};
+use crate::store::files::{if_there, names_below, names_in};
 use crate::store::layout::Store;
 use crate::store::memo::segment::{scan_bytes, whole_records};
 use crate::store::nofollow;

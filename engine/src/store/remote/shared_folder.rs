@@ -31,8 +31,7 @@ use object_store::{
 use url::Url;
 
 use super::objects::generic;
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 
 /// Versions below the newest that stay. Whoever created a version knows by them that it was the first to do so, even if
 /// others have replaced it since; and a listing during replacements still sees one.
