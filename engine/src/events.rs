@@ -70,11 +70,8 @@ fn last_frame(detail: &str) -> Option<String> {
     let mut found = None;
     let mut lines = detail.lines().peekable();
     while let Some(line) = lines.next() {
-        let Some((file, rest)) =
-            line.trim_start().strip_prefix("File \"").and_then(|line| line.split_once("\", line "))
-        else {
-            continue;
-        };
+        let frame = line.trim_start().strip_prefix("File \"");
+        let Some((file, rest)) = frame.and_then(|frame| frame.split_once("\", line ")) else { continue };
         // The frame of a syntax error names no function.
         let (number, function) = rest.split_once(", in ").unwrap_or((rest, ""));
         // Without the source file, Python prints no line of code: the next line is another frame.

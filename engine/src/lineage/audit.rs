@@ -224,9 +224,8 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
     for one in replaced {
         for (port, output) in &one.outputs {
             let (id, replaced) = (output.id, Some(one.by.as_str()));
-            let known =
-                expected.entry(id).or_insert_with(|| Expected { replaced, ..Expected::new(id, &one.name, port) });
-            known.claims.push((&one.name, port, output));
+            let all = expected.entry(id).or_insert_with(|| Expected { replaced, ..Expected::new(id, &one.name, port) });
+            all.claims.push((&one.name, port, output));
         }
     }
     for step in &closure.steps {
@@ -484,10 +483,8 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
     let records = match what {
         "rows" => {
             // A result that was drawn up to a goal says how many samples it has.
-            let rows = match result.figures.get(DRAWN) {
-                Some(samples) => *samples as u64,
-                None => input_rows(store, step),
-            };
+            let drawn = result.figures.get(DRAWN);
+            let rows = drawn.map_or_else(|| input_rows(store, step), |samples| *samples as u64);
             rows.saturating_sub(failed)
         }
         // Tools may have been called by no row at all.

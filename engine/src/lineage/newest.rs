@@ -27,13 +27,10 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
     }
     if found.len() > 1 {
         let message = format!("{} pipelines have `{text}`", found.len());
-        let mut choices = Vec::new();
-        for (run, _) in found {
-            choices.push(format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
-        }
+        let choices = found.iter().map(|(run, _)| format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
         let help = format!(
             "choose a run with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
-            choices.join(", ")
+            choices.collect::<Vec<_>>().join(", ")
         );
         return Err(NotFound::new(message, Some(help)));
     }

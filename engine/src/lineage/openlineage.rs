@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use arrow::datatypes::{DataType, Field};
 use indexmap::IndexMap;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use url::Url;
 
 use super::instant::rfc3339;
@@ -346,11 +346,10 @@ impl Emitter {
     }
 
     fn column_lineage(&self, lineage: &ColumnLineage, job: &Job) -> Value {
-        let fields = lineage.fields.iter();
-        let fields: Map<String, Value> = fields
-            .map(|(column, uses)| (column.clone(), json!({"inputFields": self.input_fields(uses, job)})))
-            .collect();
-        let mut facet_fields = json!({"fields": fields});
+        let mut facet_fields = json!({"fields": {}});
+        for (column, uses) in &lineage.fields {
+            facet_fields["fields"][column] = json!({"inputFields": self.input_fields(uses, job)});
+        }
         if !lineage.rows.is_empty() {
             facet_fields["dataset"] = json!(self.input_fields(&lineage.rows, job));
         }

@@ -54,16 +54,9 @@ pub enum Target {
 /// Fails if there is no run, or more than one.
 pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
     let ids = store.run_ids();
-    let back = match text {
-        "latest" => Some(0),
-        "previous" => Some(1),
-        _ => None,
-    };
-    if let Some(back) = back {
-        return match ids.iter().rev().filter(|id| !store.is_imported(id)).nth(back) {
-            Some(id) => Ok(id.clone()),
-            None => Err(NotFound::new(format!("there is no {text} run in the store yet"), None)),
-        };
+    if let Some(back) = ["latest", "previous"].iter().position(|word| *word == text) {
+        let own = ids.iter().rev().filter(|id| !store.is_imported(id)).nth(back);
+        return own.cloned().ok_or(NotFound::new(format!("there is no {text} run in the store yet"), None));
     }
     let found: Vec<&String> = ids.iter().filter(|id| id.starts_with(text)).collect();
     match found.as_slice() {
@@ -160,13 +153,11 @@ fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
     let keys = catalog.results().map(|result| result.key).chain(catalog.damaged().map(|(key, _)| *key));
     found.extend(keys.filter(|key| key.to_string().starts_with(&text)).map(Target::Result));
     found.extend(sources(catalog, |_, content| content.starts_with(&text) && Digest::parse(content).is_some()));
-    match found.len() {
-        0 | 1 => Ok(found.pop()),
-        count => {
-            let message = format!("`{text}` is the prefix of {count} digests in the store");
-            Err(NotFound::new(message, Some("write more of it".to_owned())))
-        }
+    if found.len() > 1 {
+        let message = format!("`{text}` is the prefix of {} digests in the store", found.len());
+        return Err(NotFound::new(message, Some("write more of it".to_owned())));
     }
+    Ok(found.pop())
 }
 
 /// Returns the sources (name in the key, content) accepted by a test, each content once.
@@ -192,10 +183,7 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
         let mut found = sources(catalog, |name, _| name == text);
         return Ok((found.len() == 1).then(|| found.remove(0)));
     }
-    let digest = match hash_file(&path) {
-        Ok(digest) => digest,
-        Err(error) => return Err(NotFound::unreadable(format!("`{text}` cannot be read: {error}"))),
-    };
+    let digest = hash_file(&path).map_err(|error| NotFound::unreadable(format!("`{text}` cannot be read: {error}")))?;
     let mut found = sources(catalog, |_, content| content == digest.hex());
     if let Some(Target::Source { content, .. }) = found.pop() {
         return Ok(Some(Target::Source { name: text.to_owned(), content }));
@@ -252,10 +240,7 @@ fn read_before(catalog: &Catalog, path: &Path) -> Option<String> {
 
 /// Says for a command with `--run` that a run has no such output, and which earlier run has it, or what may be meant.
 pub fn no_output(store: &Store, run: &str, name: &str) -> NotFound {
-    match earlier_run(store, run, name) {
-        Some(earlier) => only_in(run, name, &earlier),
-        None => no_node(store, run, name),
-    }
+    earlier_run(store, run, name).map_or_else(|| no_node(store, run, name), |earlier| only_in(run, name, &earlier))
 }
 
 fn only_in(run: &str, name: &str, earlier: &str) -> NotFound {

@@ -122,11 +122,8 @@ impl Store {
 
     /// Whether the store exists.
     pub fn exists(&self) -> bool {
-        match &self.remote {
-            // The local copy exists as soon as the shared store is opened.
-            Some(remote) => remote.exists,
-            None => self.root.join(FORMAT).is_file(),
-        }
+        // The local copy of a shared store exists as soon as that is opened.
+        self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists)
     }
 
     /// Whether several machines share it.
@@ -136,10 +133,7 @@ impl Store {
 
     /// Returns the value of `--store`: a URL or the folder.
     pub fn address(&self) -> String {
-        match &self.remote {
-            Some(remote) => remote.url.clone(),
-            None => self.root().display().to_string(),
-        }
+        self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url.clone())
     }
 
     /// Reports whether every query of the shared store since it was opened succeeded. After a failure, "unknown" may
@@ -148,10 +142,8 @@ impl Store {
     /// # Errors
     /// Why it was not reached.
     pub fn sound(&self) -> Result<(), StoreError> {
-        match self.remote.as_ref().and_then(|remote| remote.learnt().fault.clone()) {
-            Some(fault) => Err(StoreError::Earlier(fault)),
-            None => Ok(()),
-        }
+        let fault = self.remote.as_ref().and_then(|remote| remote.learnt().fault.clone());
+        fault.map_or(Ok(()), |fault| Err(StoreError::Earlier(fault)))
     }
 
     /// The artifacts all of whose files are known to be verified.

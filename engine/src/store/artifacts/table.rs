@@ -232,7 +232,7 @@ pub(crate) fn column_list(schema: &Schema) -> String {
 }
 
 /// Writes the part, flushes it to disk and hashes it.
-fn write_part(folder: &Path, name: String, schema: &SchemaRef, batches: &[RecordBatch]) -> Encoded {
+pub(super) fn write_part(folder: &Path, name: String, schema: &SchemaRef, batches: &[RecordBatch]) -> Encoded {
     let path = folder.join(&name);
     let file = nofollow::create(&path).context("create", &path)?;
     // Fixed settings: equal batches give equal bytes.

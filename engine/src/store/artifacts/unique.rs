@@ -241,7 +241,7 @@ mod tests {
             let batch = to_batch(&rows(repeat).collect::<Vec<_>>()).unwrap();
             let name = "part-00000.parquet".to_owned();
             let part =
-                crate::store::artifacts::part::write_part(folder.path(), name, &batch.schema(), &[batch]).unwrap();
+                crate::store::artifacts::table::write_part(folder.path(), name, &batch.schema(), &[batch]).unwrap();
             let table = Table { port: "rows", kind: RecordKind::Question, folder: folder.path(), parts: &[part] };
             for most in [7, 500, 2999, 3000, HASHES] {
                 assert_eq!(table.check_with(most).is_ok(), unique, "{repeat} {most}");

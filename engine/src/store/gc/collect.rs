@@ -218,10 +218,7 @@ impl Store {
         let mut artifacts = Vec::new();
         for (name, path) in names_below(&self.root().join("artifacts")) {
             let Some(id) = ArtifactId::parse(&name) else { continue };
-            let bytes = match self.artifact(&id) {
-                Some(artifact) => artifact.bytes(),
-                None => folder_bytes(&path),
-            };
+            let bytes = self.artifact(&id).map_or_else(|| folder_bytes(&path), |artifact| artifact.bytes());
             // One that no result names may belong to a node that has not recorded its result yet.
             let idle = stock.roots.known.contains(&id) || modified(&path) <= since;
             artifacts.push(StoredArtifact { id, bytes, idle });

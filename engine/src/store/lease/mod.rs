@@ -37,10 +37,7 @@ impl Lease {
     /// # Errors
     /// Fails if a shared store cannot be reached.
     pub fn is_ours(&self) -> Result<bool, StoreError> {
-        match &self.remote {
-            Some(remote) => Ok(self.guard.is_ours() && remote.is_ours()?),
-            None => Ok(self.guard.is_ours()),
-        }
+        Ok(self.guard.is_ours() && self.remote.as_ref().map_or(Ok(true), RemoteLease::is_ours)?)
     }
 
     /// Whether it is known that another machine has taken it. Asks nobody.

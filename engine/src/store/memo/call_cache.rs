@@ -211,10 +211,8 @@ impl CallCache {
     /// # Errors
     /// Why an answer was not stored.
     pub fn check(&self) -> Result<(), StoreError> {
-        match &self.state().failure {
-            Some(failure) => Err(StoreError::Earlier(Arc::clone(failure))),
-            None => Ok(()),
-        }
+        let failure = self.state().failure.clone();
+        failure.map_or(Ok(()), |failure| Err(StoreError::Earlier(failure)))
     }
 
     /// Flushes to disk, and to the shared store if there is one.

@@ -23,7 +23,7 @@ pub struct RecordDamage {
 impl Store {
     /// Returns the damaged records of the store.
     pub fn record_damage(&self) -> Vec<RecordDamage> {
-        let mut found: Vec<RecordDamage> =
+        let mut found: Vec<_> =
             self.spending_damage().into_iter().map(|(file, what)| RecordDamage { file, what }).collect();
         for (name, path) in names_in(&self.root().join("pins")) {
             let help = "what it protects is unknown, and `gc` stops: repair or remove it";

@@ -48,10 +48,7 @@ struct Nameplate {
 fn nameplate(root: &Path) -> Result<Option<Nameplate>, StoreError> {
     let path = root.join(NAMEPLATE);
     let Some(text) = if_there(std::fs::read(&path)).context("read", &path)? else { return Ok(None) };
-    match sealed_json(&text) {
-        Some(nameplate) => Ok(Some(nameplate)),
-        None => Err(StoreError::Nameplate(path)),
-    }
+    sealed_json(&text).map(Some).ok_or(StoreError::Nameplate(path))
 }
 
 impl Store {
@@ -89,10 +86,8 @@ impl Store {
         let mut store = Self::open(cache)?;
         let root = store.root().to_owned();
         let nameplate = nameplate(&root)?;
-        let machine = match &nameplate {
-            Some(known) => known.machine.clone(),
-            None => format!("{:016x}", rand::random::<u64>()),
-        };
+        let known = nameplate.as_ref().map(|known| known.machine.clone());
+        let machine = known.unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(THREADS).thread_name("store").enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::Threads(url.to_owned(), error))?;

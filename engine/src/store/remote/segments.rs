@@ -106,9 +106,7 @@ impl Segments {
                 let sent = segment.send(&segments.objects).await;
                 segment.wait = (segment.wait * 2).min(EVERY);
                 segment.due = Instant::now() + segment.wait;
-                if let Err(error) = sent
-                    && !warned
-                {
+                if !warned && let Err(error) = sent {
                     // Once: the end of the run fails with the reason if it lasts.
                     warned = true;
                     let reason = reason(&error);
