@@ -98,7 +98,7 @@ impl SourceDigests {
 
     /// Returns the digests to store for the next run, if any changed.
     pub fn changed(&self) -> Option<BTreeMap<PathBuf, StatRecord>> {
-        self.changed.load(Ordering::Relaxed).then(|| locked(&self.known).clone())
+        if self.changed.load(Ordering::Relaxed) { Some(locked(&self.known).clone()) } else { None }
     }
 
     /// Returns the identities of sources (one per file, in path order), and the files seen for each.

@@ -323,7 +323,7 @@ impl StorePath {
             _ => return None,
         };
         // One place has one path: the digits of a digest are in lower case, and its folder is named by the first two.
-        (place.path() == path).then_some(place)
+        if place.path() == path { Some(place) } else { None }
     }
 
     fn path(&self) -> String {

@@ -224,8 +224,9 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
     for one in replaced {
         for (port, output) in &one.outputs {
             let (id, replaced) = (output.id, Some(one.by.as_str()));
-            let all = expected.entry(id).or_insert_with(|| Expected { replaced, ..Expected::new(id, &one.name, port) });
-            all.claims.push((&one.name, port, output));
+            let known =
+                expected.entry(id).or_insert_with(|| Expected { replaced, ..Expected::new(id, &one.name, port) });
+            known.claims.push((&one.name, port, output));
         }
     }
     for step in &closure.steps {

@@ -73,18 +73,11 @@ fn filled(
 
 /// Returns the rows that differ between two batches of equal length.
 fn differing_rows(one: &RecordBatch, other: &RecordBatch) -> Vec<usize> {
-    let mut rows = Vec::new();
     let mut unequal = columns(one, other);
     // Whole columns first: comparing a column cell by cell is slow, and most columns are equal.
     unequal.retain(|(_, a, b)| b.as_ref().is_none_or(|b| a.to_data() != b.to_data()));
-    if unequal.is_empty() {
-        return rows;
-    }
-    for row in 0..one.num_rows() {
-        if unequal.iter().any(|(_, a, b)| !same_cell(a, b.as_ref(), row)) {
-            rows.push(row);
-        }
-    }
+    let mut rows: Vec<usize> = (0..one.num_rows()).collect();
+    rows.retain(|row| unequal.iter().any(|(_, a, b)| !same_cell(a, b.as_ref(), *row)));
     rows
 }
 

@@ -156,7 +156,7 @@ fn named<'a>(store: &Store, run: &RunRecord, nodes: &'a [NodeRun], name: &str) -
 }
 
 fn changed(name: &str, from: Value, to: Value) -> Option<Changed> {
-    (from != to).then(|| Changed { name: name.to_owned(), from, to })
+    if from == to { None } else { Some(Changed { name: name.to_owned(), from, to }) }
 }
 
 struct Comparison<'a> {

@@ -149,10 +149,8 @@ impl Emitter {
         let mut tags = vec![("cached", "true".to_owned())];
         tags.extend(key.map(|key| ("key", key.to_string())));
         let facets = json!({"tags": self.tags(tags)});
-        vec![
-            self.node_event("START", node, None, time, facets.clone()),
-            self.node_event(Ending::Complete, node, result.as_ref(), time, facets),
-        ]
+        let start = self.node_event("START", node, None, time, facets.clone());
+        vec![start, self.node_event(Ending::Complete, node, result.as_ref(), time, facets)]
     }
 
     /// Reports a failed node, which may not have started.

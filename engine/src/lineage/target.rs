@@ -188,8 +188,11 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
     if let Some(Target::Source { content, .. }) = found.pop() {
         return Ok(Some(Target::Source { name: text.to_owned(), content }));
     }
-    if let Some(id) = delivered(store, catalog, &digest) {
-        return Ok(Some(Target::Delivered { name: text.to_owned(), id }));
+    // The folder artifact that contains a file with that content.
+    for id in catalog.artifacts() {
+        if store.artifact(id).is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == digest)) {
+            return Ok(Some(Target::Delivered { name: text.to_owned(), id: *id }));
+        }
     }
     let message = format!("no result in the store used or wrote `{text}` with its current content");
     let read = read_before(catalog, &path);
@@ -216,15 +219,6 @@ fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<Strin
         }
     }
     None
-}
-
-/// Returns the folder artifact that contains a file with that content.
-fn delivered(store: &Store, catalog: &Catalog, digest: &Digest) -> Option<ArtifactId> {
-    let mut artifacts = catalog.artifacts();
-    let found = artifacts.find(|id| {
-        store.artifact(id).is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == *digest))
-    })?;
-    Some(*found)
 }
 
 /// Returns the content with which a path was last read.

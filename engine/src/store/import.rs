@@ -15,7 +15,7 @@ use super::gc::release::Release;
 use super::layout::Store;
 use super::lease::StoreUse;
 use super::memo::segment::{record, scan_bytes};
-use super::memo::{Memo, now, segment_keys};
+use super::memo::{Memo, now, segment_rows};
 use super::nofollow;
 use super::paths::{artifact_place, description_place, memo_place, record_place, release_place};
 use super::records::checksum::{read_json, sealed_json};
@@ -115,7 +115,7 @@ impl Intake {
         let text = fs::read(self.path(&record_place(key, folder))).ok()?;
         let result = read_record(&text)?;
         // The checksum of a forged record fits, the preimage of another key does not.
-        (result.key == *key && NodeKey::of(&result.preimage) == *key).then_some(result)
+        if result.key == *key && NodeKey::of(&result.preimage) == *key { Some(result) } else { None }
     }
 
     /// Returns the record of a run if all of its files are intact.
@@ -127,20 +127,20 @@ impl Intake {
         let whole = record.id == id
             && nodes.lines().all(|line| sealed_json::<NodeRun>(line.as_bytes()).is_some())
             && events.lines().all(|line| sealed_json::<serde_json::Value>(line.as_bytes()).is_some());
-        whole.then_some(record)
+        if whole { Some(record) } else { None }
     }
 
     /// Returns the note of a release if its description is that of the artifact.
     pub fn release(&self, id: &ArtifactId) -> Option<Release> {
         let text = fs::read(self.path(&release_place(id))).ok()?;
         let note: Release = serde_json::from_slice(&text).ok()?;
-        (note.artifact.id() == *id).then_some(note)
+        if note.artifact.id() == *id { Some(note) } else { None }
     }
 
     /// Returns the number of rows of a segment if every byte is intact.
     pub fn memo_rows(&self, base: &Digest, segment: &Digest) -> Option<usize> {
         let bytes = fs::read(self.path(&memo_place(base, segment))).ok()?;
-        segment_keys(&bytes).map(|keys| keys.len())
+        segment_rows(&bytes)
     }
 
     /// Moves a checked artifact into the store. Replaces a damaged one of that name.

@@ -40,7 +40,7 @@ impl Described {
         // Without `take`, `read_to_end` asks for the length again.
         file.take(found.len()).read_to_end(&mut text).ok()?;
         let artifact: Artifact = serde_json::from_slice(&text).ok()?;
-        (artifact.id() == *id).then(|| Self { artifact, path, at: found.modified().ok() })
+        if artifact.id() == *id { Some(Self { artifact, path, at: found.modified().ok() }) } else { None }
     }
 }
 

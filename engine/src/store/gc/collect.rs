@@ -235,10 +235,7 @@ impl Store {
         let used = stock.memos();
         for base in self.memo_bases() {
             let folder = self.memo_folder(&base);
-            let mut newest: f64 = 0.0;
-            for (_, path) in names_in(&folder) {
-                newest = newest.max(modified(&path));
-            }
+            let newest = names_in(&folder).iter().map(|(_, path)| modified(path)).fold(0.0, f64::max);
             // Rows of a node that has not finished yet belong to no result: only their age shows that they are needed.
             if policy.memo && !used.contains(&base) && newest <= stock.since {
                 garbage.memos.push((base, folder_bytes(&folder)));

@@ -89,7 +89,7 @@ impl Store {
     pub fn release_of(&self, id: &ArtifactId) -> Option<Release> {
         let text = fs::read(self.release_path(id)).ok()?;
         let note: Release = serde_json::from_slice(&text).ok()?;
-        (note.artifact.id() == *id && !self.artifact_folder(id).exists()).then_some(note)
+        if note.artifact.id() == *id && !self.artifact_folder(id).exists() { Some(note) } else { None }
     }
 
     /// Removes the note of a release: the files are there again, or nothing refers to the artifact.

@@ -230,7 +230,7 @@ impl Memo {
                 all += usage;
             }
         }
-        (all.calls > 0).then_some((rows, all))
+        if all.calls > 0 { Some((rows, all)) } else { None }
     }
 
     /// Returns the number of calls behind all stored records that count, failed attempts included. Reads every record.
@@ -375,12 +375,10 @@ fn is_whole(codec: &mut RowCodec, payload: &[u8]) -> bool {
     codec.decode(payload.to_vec()).is_some() || usage(payload).is_some()
 }
 
-/// Returns the keys of a segment; `None` if any byte is damaged.
-pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
-    let (mut keys, mut rows, mut codec) = (Vec::new(), 0, RowCodec::default());
-    let scanned = scan_bytes(bytes, |found| {
-        rows += usize::from(is_whole(&mut codec, found.payload));
-        keys.push(RowKey(found.key));
-    });
-    (scanned.end == bytes.len() as u64 && scanned.gaps == 0 && rows == keys.len()).then_some(keys)
+/// Returns the number of rows of a segment; `None` if any byte is damaged.
+pub(super) fn segment_rows(bytes: &[u8]) -> Option<usize> {
+    let (mut rows, mut codec) = (0, RowCodec::default());
+    let scanned = scan_bytes(bytes, |found| rows += usize::from(is_whole(&mut codec, found.payload)));
+    let is_intact = scanned.end == bytes.len() as u64 && scanned.gaps == 0 && rows as u64 == scanned.records;
+    if is_intact { Some(rows) } else { None }
 }

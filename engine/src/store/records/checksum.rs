@@ -72,7 +72,7 @@ pub(super) fn digits_of(text: &[u8], count: usize) -> String {
 
 fn parts(text: &str) -> Option<(&str, &str)> {
     let (rest, check) = text.trim_end().strip_suffix("\"}")?.rsplit_once(MEMBER)?;
-    (check.len() == DIGITS && !check.contains('"')).then_some((rest, check))
+    if check.len() == DIGITS && !check.contains('"') { Some((rest, check)) } else { None }
 }
 
 #[cfg(test)]

@@ -314,17 +314,14 @@ impl Store {
 
     /// Returns the runs that paid by their own records, and have no record of what they spent.
     pub fn missing_spending<'r>(&self, runs: impl Iterator<Item = &'r String>) -> Vec<String> {
-        let mut missing = Vec::new();
-        for run in runs {
-            if let Some(record) = self.run(run)
-                && !self.is_imported(run)
+        let mut missing: Vec<String> = runs.cloned().collect();
+        missing.retain(|run| {
+            let Some(record) = self.run(run) else { return false };
+            !self.is_imported(run)
                 && !self.is_copy()
                 && !self.root().join("spent").join(folder_name(&record.pipeline)).join(run).exists()
                 && self.recorded_spending(run).iter().any(|(_, usage)| *usage != Usage::default())
-            {
-                missing.push(run.clone());
-            }
-        }
+        });
         missing
     }
 }

@@ -27,15 +27,6 @@ pub(super) fn object_path(key: &NodeKey, folder: &str) -> Path {
 }
 
 impl Remote {
-    fn record(&self, key: &NodeKey, folder: &str) -> Option<(Bytes, NodeResult)> {
-        let text = self.ask("read a result of", objects::get(&self.objects, &object_path(key, folder)))?.0;
-        let result = whole(&text, key);
-        if result.is_none() {
-            tracing::warn!("ignoring the damaged record of key {} in the shared store", key.0.short());
-        }
-        Some((text, result?))
-    }
-
     /// Returns the keys of the records in `results` or `collected`.
     fn keys(&self, folder: &str) -> Result<BTreeSet<NodeKey>, StoreError> {
         let found = self.call("list", objects::list(&self.objects, &Path::from(folder)))?;
@@ -61,7 +52,12 @@ impl Store {
     /// Fetches the record of a key from the shared store if it stands on at least that floor, and caches it in place of the
     /// local one.
     pub fn fetch_record(&self, key: &NodeKey, folder: &str, since: u64) -> Option<NodeResult> {
-        let (text, result) = self.remote.as_ref()?.record(key, folder)?;
+        let remote = self.remote.as_ref()?;
+        let text = remote.ask("read a result of", objects::get(&remote.objects, &object_path(key, folder)))?.0;
+        let Some(result) = whole(&text, key) else {
+            tracing::warn!("ignoring the damaged record of key {} in the shared store", key.0.short());
+            return None;
+        };
         if result.since() < since {
             return None;
         }

@@ -127,10 +127,7 @@ impl Store {
         for (_, folder) in names_below(&self.root().join("memo")) {
             let known = noted(&folder);
             for (name, path) in names_in(&folder) {
-                let Some(stem) = name.strip_suffix(".rows") else { continue };
-                if known.contains(&name) {
-                    continue;
-                }
+                let (Some(stem), false) = (name.strip_suffix(".rows"), known.contains(&name)) else { continue };
                 // A running process uploads its segment itself. Without file locks this is unknown, and the segment is
                 // uploaded: a duplicate upload is harmless.
                 let file = fs::File::open(&path);
