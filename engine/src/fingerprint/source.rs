@@ -77,7 +77,6 @@ impl SourceDigests {
     /// Starts from the digests of an earlier run. `ask` asks programs for their versions.
     pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let read_only = read_only_devices(&mounts);
         Self {
             known: Mutex::new(known),
             changed: AtomicBool::new(false),
@@ -85,7 +84,7 @@ impl SourceDigests {
             ask,
             versions: Mutex::default(),
             hashing: Mutex::default(),
-            read_only,
+            read_only: read_only_devices(&mounts),
         }
     }
 

@@ -272,9 +272,7 @@ impl<'a> Walk<'a> {
     }
 
     fn why_missing(&self, at: &At, kind: Option<RecordKind>) -> String {
-        let Some(step) = self.maker(at) else {
-            return "no record in the store names the inputs of this table".to_owned();
-        };
+        let Some(step) = self.maker(at) else { return "no record in the store names the inputs of this table".into() };
         for input in self.closure.steps.iter().flat_map(|step| &step.inputs) {
             if !input.artifact_type.ends_with(" rows") || self.store.artifact(&input.id).is_some() {
                 continue;

@@ -400,9 +400,7 @@ fn store_paths(manifest: &Manifest) -> Result<Vec<StorePath>, ArchiveError> {
     let mut seen = BTreeSet::new();
     let mut places = Vec::with_capacity(manifest.files.len());
     for FileEntry { path, .. } in &manifest.files {
-        let Some(place) = StorePath::parse(path) else {
-            return Err(refused(format!("`{path}` is not a path of a store")));
-        };
+        let place = StorePath::parse(path).ok_or_else(|| refused(format!("`{path}` is not a path of a store")))?;
         // Equal places have equal paths.
         if !seen.insert(path) {
             return Err(refused(format!("`{path}` is listed twice")));
@@ -472,16 +470,14 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<C
                 checked.artifacts.entry(*id).or_default();
             }
             StorePath::Result(key, folder) => {
-                let Some(result) = intake.result(key, folder) else {
-                    return Err(refused(format!("{path} is not a record of that key")));
-                };
+                let result = intake.result(key, folder);
+                let result = result.ok_or_else(|| refused(format!("{path} is not a record of that key")))?;
                 checked.results.push((result, folder));
             }
             StorePath::Run(id, _) => drop(checked.runs.insert(id.clone())),
             StorePath::Release(id) => {
-                let Some(note) = intake.release(id) else {
-                    return Err(refused(format!("{path} is not the description of that artifact")));
-                };
+                let note = intake.release(id);
+                let note = note.ok_or_else(|| refused(format!("{path} is not the description of that artifact")))?;
                 checked.releases.push((*id, note));
             }
             StorePath::Memo(base, segment) => {
@@ -505,9 +501,7 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<C
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let latest = (now + AHEAD).as_secs_f64();
     for id in &checked.runs {
-        let Some(run) = intake.run(id) else {
-            return Err(refused(format!("the record of the run {id} cannot be read")));
-        };
+        let run = intake.run(id).ok_or_else(|| refused(format!("the record of the run {id} cannot be read")))?;
         let times = [run_time(id), Some(run.started), run.finished];
         if times.into_iter().flatten().any(|time| time > latest) {
             let why =

@@ -121,8 +121,7 @@ fn separate(path: &Path, copy: &Path) -> Result<(), OperatorError> {
     nofollow::remove(copy).context("remove", copy)?;
     let mut target = nofollow::create_new(copy).context("create", copy)?;
     io::copy(&mut file, &mut target).context("copy", path)?;
-    nofollow::rename(copy, path).context("write", path)?;
-    Ok(())
+    Ok(nofollow::rename(copy, path).context("write", path)?)
 }
 
 /// Whether any process has the file open for writing, or may have: then no read lease is given.

@@ -152,9 +152,7 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be moved.
     pub fn take_over(&self, from: &Self, id: &ArtifactId) -> Result<(), StoreError> {
-        let Some(artifact) = from.artifact_here(id) else {
-            return Err(StoreError::GoneFrom(*id, from.address()));
-        };
+        let Some(artifact) = from.artifact_here(id) else { return Err(StoreError::GoneFrom(*id, from.address())) };
         self.install(id, &artifact, &from.artifact_folder(id))
     }
 

@@ -148,9 +148,7 @@ impl Store {
                 false
             }
         };
-        let Some(guard) = self.claim(path.with_extension("held"), locked, &mut watches.file)? else {
-            return Ok(None);
-        };
+        let Some(guard) = self.claim(path.with_extension("held"), locked, &mut watches.file)? else { return Ok(None) };
         let Some(remote) = &self.remote else { return Ok(Some(Lease { remote: None, guard, _file: file })) };
         match remote.try_lease(key, &mut watches.object)? {
             Some(remote) => Ok(Some(Lease { remote: Some(remote), guard, _file: file })),

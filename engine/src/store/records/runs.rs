@@ -341,10 +341,8 @@ impl Store {
     /// Fails if the file cannot be read.
     pub fn run_events_from(&self, id: &str, byte: u64) -> Result<(String, u64), StoreError> {
         let path = self.run_folder(id).join("events.jsonl");
-        let mut bytes = Vec::new();
-        let Some(mut file) = if_there(File::open(&path)).context("read", &path)? else {
-            return Ok((String::new(), byte));
-        };
+        let (found, mut bytes) = (if_there(File::open(&path)).context("read", &path)?, Vec::new());
+        let Some(mut file) = found else { return Ok((String::new(), byte)) };
         file.seek(SeekFrom::Start(byte)).context("read", &path)?;
         file.take(EVENT_BYTES).read_to_end(&mut bytes).context("read", &path)?;
         // The rest of a line that is being written comes with the next call.

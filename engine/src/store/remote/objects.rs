@@ -89,30 +89,25 @@ pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> Reply
     Ok(repeat(|| objects.put(path, content.clone())).await?.into())
 }
 
-/// Writes an object if that version of it is there (`None`: if none exists). A put with a lost answer may have succeeded,
-/// so a caller that is refused must check whose object it is.
-pub(super) async fn put_if(
-    objects: &Objects,
-    path: &Path,
-    content: Bytes,
-    version: Option<UpdateVersion>,
-) -> Reply<Put> {
+/// Writes an object if the `known` version of it is there (`None`: if none exists). A put with a lost answer may have
+/// succeeded, so a caller that is refused must check whose object it is.
+pub(super) async fn put_if(objects: &Objects, path: &Path, content: Bytes, known: Option<UpdateVersion>) -> Reply<Put> {
     let payload = PutPayload::from_bytes(content.clone());
     for attempt in 0..ATTEMPTS {
-        let mode = version.clone().map_or(PutMode::Create, PutMode::Update);
+        let mode = known.clone().map_or(PutMode::Create, PutMode::Update);
         let options = PutOptions { mode, ..PutOptions::default() };
         let has_conditions = match objects.put_opts(path, payload.clone(), options).await {
             Ok(made) => return Ok(Put::Made(made.into())),
             // Servers refuse with HTTP 409, 412 or 304, some also because another put is under way: what is there tells.
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => true,
-            Err(Error::NotFound { .. }) if version.is_some() => true,
+            Err(Error::NotFound { .. }) if known.is_some() => true,
             // Not every server supports conditions. Without them the first put wins unless two arrive at the same moment,
             // and a version that was replaced long ago is still not overwritten.
             Err(Error::NotImplemented { .. }) => false,
             Err(error) => return Err(error),
         };
         let found = get(objects, path).await?;
-        if found.as_ref().map(|(_, now)| &now.e_tag) != version.as_ref().map(|version| &version.e_tag) {
+        if found.as_ref().map(|(_, now)| &now.e_tag) != known.as_ref().map(|known| &known.e_tag) {
             return Ok(Put::Refused(found));
         }
         if !has_conditions {
