@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::attempts::Attempts;
-use super::failure::RowFailure;
+use super::failure::{Attempts, RowFailure};
 use super::money::{Budget, Usage};
 use super::rate_limiter::RateLimiter;
 use super::redactor::Redactor;
