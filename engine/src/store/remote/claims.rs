@@ -47,10 +47,6 @@ async fn look(objects: &Objects, path: &Path) -> Reply<Option<(Option<Claim>, Up
     Ok(found.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
 }
 
-fn text(claim: &Claim) -> Bytes {
-    Bytes::from(serde_json::to_vec(claim).unwrap_or_default())
-}
-
 /// Returns the version of a claim object if it contains this claim.
 async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Option<UpdateVersion>> {
     match look(objects, path).await? {
@@ -59,9 +55,16 @@ async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Option<Upd
     }
 }
 
-/// Replaces that version by a claim. After a lost answer, the object is read back. Returns `None` if it is not ours.
-async fn renew(objects: &Objects, path: &Path, claim: &Claim, version: UpdateVersion) -> Reply<Option<UpdateVersion>> {
-    if let Put::Made(version) = objects::put_if(objects, path, text(claim), Some(version)).await? {
+/// Puts a claim where that version `was` (`None`: where nothing was). Returns `None` if it is not ours: the object is read back,
+/// since the answer to a first attempt may have been lost.
+async fn put(
+    objects: &Objects,
+    path: &Path,
+    claim: &Claim,
+    was: Option<UpdateVersion>,
+) -> Reply<Option<UpdateVersion>> {
+    let text = Bytes::from(serde_json::to_vec(claim).unwrap_or_default());
+    if let Put::Made(version) = objects::put_if(objects, path, text, was).await? {
         return Ok(Some(version));
     }
     ours(objects, path, claim).await
@@ -69,16 +72,10 @@ async fn renew(objects: &Objects, path: &Path, claim: &Claim, version: UpdateVer
 
 /// Takes a claim that is free: never taken, released, or held by a dead process.
 async fn take(objects: &Objects, path: &Path, claim: &Claim, watch: &mut Watch) -> Reply<Option<UpdateVersion>> {
-    let Some((found, version)) = look(objects, path).await? else {
-        return match objects::put_if(objects, path, text(claim), None).await? {
-            Put::Made(version) => Ok(Some(version)),
-            // It may be ours: the answer to a first attempt may have been lost.
-            Put::Refused(_) => ours(objects, path, claim).await,
-        };
-    };
+    let Some((found, version)) = look(objects, path).await? else { return put(objects, path, claim, None).await };
     let seen = format!("{version:?} {found:?}");
     let free = found.is_none_or(|found| found.free || found.machine == claim.machine);
-    if free || watch.is_dead(&seen) { renew(objects, path, claim, version).await } else { Ok(None) }
+    if free || watch.is_dead(&seen) { put(objects, path, claim, Some(version)).await } else { Ok(None) }
 }
 
 impl Remote {
@@ -103,7 +100,7 @@ impl Remote {
             // A release must not block for long: if it fails, others wait until the claim counts as dead.
             let most = if last { AT_THE_END } else { Duration::from_mins(1) };
             let renewed = remote.wait(async {
-                match tokio::time::timeout(most, renew(&remote.objects, &object, &next, known.clone())).await {
+                match tokio::time::timeout(most, put(&remote.objects, &object, &next, Some(known.clone()))).await {
                     Ok(renewed) => renewed,
                     Err(_) => Err(objects::generic("no answer in time")),
                 }
