@@ -47,31 +47,28 @@ async fn look(objects: &Objects, path: &Path) -> Reply<Option<(Option<Claim>, Up
     Ok(found.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
 }
 
-/// Returns the version of a claim object if it contains this claim.
-async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Option<UpdateVersion>> {
+/// The version of a claim object, if it contains this claim.
+type Ours = Option<UpdateVersion>;
+
+async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Ours> {
     match look(objects, path).await? {
         Some((Some(found), version)) if found.holder == claim.holder => Ok(Some(version)),
         _ => Ok(None),
     }
 }
 
-/// Puts a claim where that version `was` (`None`: where nothing was). Returns `None` if it is not ours: the object is read back,
-/// since the answer to a first attempt may have been lost.
-async fn put(
-    objects: &Objects,
-    path: &Path,
-    claim: &Claim,
-    was: Option<UpdateVersion>,
-) -> Reply<Option<UpdateVersion>> {
+/// Puts a claim in place of the `known` version (`None`: of nothing). Returns `None` if it is not ours: the object is read
+/// back, since the answer to a first attempt may have been lost.
+async fn put(objects: &Objects, path: &Path, claim: &Claim, known: Option<UpdateVersion>) -> Reply<Ours> {
     let text = Bytes::from(serde_json::to_vec(claim).unwrap_or_default());
-    if let Put::Made(version) = objects::put_if(objects, path, text, was).await? {
+    if let Put::Made(version) = objects::put_if(objects, path, text, known).await? {
         return Ok(Some(version));
     }
     ours(objects, path, claim).await
 }
 
 /// Takes a claim that is free: never taken, released, or held by a dead process.
-async fn take(objects: &Objects, path: &Path, claim: &Claim, watch: &mut Watch) -> Reply<Option<UpdateVersion>> {
+async fn take(objects: &Objects, path: &Path, claim: &Claim, watch: &mut Watch) -> Reply<Ours> {
     let Some((found, version)) = look(objects, path).await? else { return put(objects, path, claim, None).await };
     let seen = format!("{version:?} {found:?}");
     let free = found.is_none_or(|found| found.free || found.machine == claim.machine);
