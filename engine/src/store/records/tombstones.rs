@@ -39,8 +39,9 @@ impl Store {
         let path = self.collections_path();
         let folder = path.parent().unwrap_or(self.root());
         nofollow::create_folder(folder).context("create", folder)?;
+        let line = sealed_line(collection)?;
         let mut file = nofollow::append(&path).context("write", &path)?;
-        file.write_all(&sealed_line(collection)?).context("write", &path)?;
+        file.write_all(&line).context("write", &path)?;
         // On disk before anything is removed: without the line, results would count as deleted by hand.
         file.sync_data().context("write", &path)
     }
