@@ -199,8 +199,7 @@ impl SourceDigests {
                 return Ok((seen, digest, false));
             }
             let seen = settled(file)?;
-            let opened = open_regular(file)?;
-            let digest = hash_reader(Stoppable { bytes: opened, stopped: &*self.stopped })?;
+            let digest = hash_reader(Stoppable { bytes: open_regular(file)?, stopped: &*self.stopped })?;
             // It changed while it was read: the digest is of no version of the file.
             if FileStat::of(file)? != seen {
                 continue;

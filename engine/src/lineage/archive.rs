@@ -309,8 +309,7 @@ enum StorePath {
 impl StorePath {
     /// Parses a path. Accepts it only if this program would write exactly the same path.
     fn parse(path: &str) -> Option<Self> {
-        let parts: Vec<&str> = path.split('/').collect();
-        let place = match parts.as_slice() {
+        let place = match path.split('/').collect::<Vec<_>>().as_slice() {
             ["artifacts", _, id, part @ ..] if is_plain(part) => Self::Artifact(ArtifactId::parse(id)?, part.join("/")),
             ["artifacts", _, name] => Self::Description(ArtifactId::parse(name.strip_suffix(".json")?)?),
             ["results", _, name] => Self::Result(NodeKey(Digest::parse(name.strip_suffix(".json")?)?), "results"),
@@ -502,8 +501,7 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<C
     let latest = (now + AHEAD).as_secs_f64();
     for id in &checked.runs {
         let run = intake.run(id).ok_or_else(|| refused(format!("the record of the run {id} cannot be read")))?;
-        let times = [run_time(id), Some(run.started), run.finished];
-        if times.into_iter().flatten().any(|time| time > latest) {
+        if [run_time(id), Some(run.started), run.finished].into_iter().flatten().any(|time| time > latest) {
             let why =
                 "is dated in the future: the clock of this machine or of the exporting one is off by more than a day";
             return Err(refused(format!("the run {id} {why}")));

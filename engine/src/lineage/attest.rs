@@ -179,8 +179,7 @@ impl PublicKey {
     /// # Errors
     /// Never in practice.
     pub fn id(&self) -> Result<String, AttestError> {
-        let der = self.0.to_public_key_der().map_err(bad_key)?;
-        Ok(sha256_bytes(der.as_bytes()))
+        Ok(sha256_bytes(self.0.to_public_key_der().map_err(bad_key)?.as_bytes()))
     }
 
     /// Verifies a DSSE envelope and returns its statement. The payload is parsed only after its signature was verified.

@@ -178,8 +178,7 @@ fn step_sources(step: &Step, strict: bool, report: &mut Report) {
 
 fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     let Some(result) = node.key.and_then(|key| catalog.claim(&key).cloned()) else { return };
-    let ports: BTreeSet<&String> = node.outputs.keys().chain(result.outputs.keys()).collect();
-    for port in ports {
+    for port in node.outputs.keys().chain(result.outputs.keys()).collect::<BTreeSet<_>>() {
         let outputs = [node.outputs.get(port), result.outputs.get(port)];
         // A node without outputs in the history has no result of that run to compare.
         if !node.outputs.is_empty() && outputs[0] != outputs[1] {
@@ -326,8 +325,7 @@ fn released(expected: &Expected<'_>, label: &str, note: &Release, report: &mut R
 }
 
 fn file_fault(folder: &Path, part: &Part) -> Option<String> {
-    let path = folder.join(&part.name);
-    match hash_file(&path) {
+    match hash_file(&folder.join(&part.name)) {
         Ok(digest) if digest == part.digest => None,
         Ok(digest) => {
             let (found, written) = (digest.short(), part.digest.short());

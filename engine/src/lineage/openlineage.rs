@@ -157,8 +157,7 @@ impl Emitter {
     pub fn node_failed(&mut self, node: &str, message: &str, time: f64) -> Vec<Value> {
         let mut events = self.begin_if_needed(node, time);
         self.open.remove(node);
-        let facets = json!({"errorMessage": error_message(message)});
-        events.push(self.node_event(Ending::Fail, node, None, time, facets));
+        events.push(self.node_event(Ending::Fail, node, None, time, json!({"errorMessage": error_message(message)})));
         events
     }
 
@@ -453,8 +452,7 @@ fn version_facet(version: &str) -> Value {
 }
 
 fn job_type(kind: &str) -> Value {
-    let fields = json!({"processingType": "BATCH", "integration": SOURCE, "jobType": kind});
-    facet("2-0-4/JobTypeJobFacet", fields)
+    facet("2-0-4/JobTypeJobFacet", json!({"processingType": "BATCH", "integration": SOURCE, "jobType": kind}))
 }
 
 fn job_facets(job: &Job) -> Value {

@@ -143,8 +143,7 @@ pub fn choices(store: &Store, text: &str, target: &Target) -> Vec<Target> {
 }
 
 fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
-    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_hex || text.len() < LEAST_DIGITS {
+    if text.len() < LEAST_DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(None);
     }
     let text = text.to_ascii_lowercase();

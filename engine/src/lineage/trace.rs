@@ -147,8 +147,7 @@ impl Roots {
             }
             Target::Source { content, .. } => {
                 let readers = catalog.results().filter(|result| {
-                    let sources = Preimage::read(&result.preimage).sources;
-                    sources.iter().any(|source| source.content == *content)
+                    Preimage::read(&result.preimage).sources.iter().any(|source| source.content == *content)
                 });
                 Self { keys: readers.map(|result| result.key).collect(), ..Self::default() }
             }

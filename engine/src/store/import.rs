@@ -112,8 +112,7 @@ impl Intake {
 
     /// Returns the record of a key if it is intact and its preimage hashes to the key.
     pub fn result(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
-        let text = fs::read(self.path(&record_place(key, folder))).ok()?;
-        let result = read_record(&text)?;
+        let result = read_record(&fs::read(self.path(&record_place(key, folder))).ok()?)?;
         // The checksum of a forged record fits, the preimage of another key does not.
         if result.key == *key && NodeKey::of(&result.preimage) == *key { Some(result) } else { None }
     }
@@ -132,15 +131,13 @@ impl Intake {
 
     /// Returns the note of a release if its description is that of the artifact.
     pub fn release(&self, id: &ArtifactId) -> Option<Release> {
-        let text = fs::read(self.path(&release_place(id))).ok()?;
-        let note: Release = serde_json::from_slice(&text).ok()?;
+        let note: Release = serde_json::from_slice(&fs::read(self.path(&release_place(id))).ok()?).ok()?;
         if note.artifact.id() == *id { Some(note) } else { None }
     }
 
     /// Returns the number of rows of a segment if every byte is intact.
     pub fn memo_rows(&self, base: &Digest, segment: &Digest) -> Option<usize> {
-        let bytes = fs::read(self.path(&memo_place(base, segment))).ok()?;
-        segment_rows(&bytes)
+        segment_rows(&fs::read(self.path(&memo_place(base, segment))).ok()?)
     }
 
     /// Moves a checked artifact into the store. Replaces a damaged one of that name.
@@ -188,8 +185,7 @@ impl Intake {
     /// Fails if it cannot be written.
     pub fn admit_result(&self, result: &NodeResult, folder: &str) -> Result<Admission, StoreError> {
         if let Some(known) = self.store.result(&result.key) {
-            let same = known.outputs == result.outputs;
-            return Ok(if same { Admission::Known } else { Admission::Different });
+            return Ok(if known.outputs == result.outputs { Admission::Known } else { Admission::Different });
         }
         let place = record_place(&result.key, folder);
         let target = self.store.root().join(&place);

@@ -163,8 +163,7 @@ impl Store {
 
     /// Returns a name that no other process has, on any machine.
     pub(super) fn process_name(&self) -> String {
-        let path = self.temporary();
-        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        self.temporary().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     /// Returns the name by which [`Store::is_alive`] knows this process.
@@ -267,8 +266,7 @@ impl Store {
     /// Returns the digests of external files that earlier runs saw; none if the file is damaged.
     pub fn known_sources(&self) -> BTreeMap<PathBuf, StatRecord> {
         // A list without a checksum, of an earlier version, is not read: the files are hashed again.
-        let list = read_json::<KnownSources>(&self.root.join(SOURCES)).unwrap_or_default();
-        list.files.into_iter().collect()
+        read_json::<KnownSources>(&self.root.join(SOURCES)).unwrap_or_default().files.into_iter().collect()
     }
 
     /// Stores digests of external files for later runs.

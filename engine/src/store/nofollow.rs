@@ -60,8 +60,7 @@ fn explained(error: Errno, path: &Path) -> io::Error {
     // `O_DIRECTORY` reports a link as "not a directory".
     if matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::MLINK) {
         // The outermost link: those below it may be of what it leads to.
-        let above: Vec<&Path> = path.ancestors().collect();
-        if let Some(link) = above.into_iter().rev().find(|path| path.is_symlink()) {
+        if let Some(link) = path.ancestors().filter(|path| path.is_symlink()).last() {
             return io::Error::other(format!(
                 "{} is a link, and nothing is written through links inside a store: remove the link",
                 link.display()

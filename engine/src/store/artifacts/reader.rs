@@ -213,8 +213,7 @@ impl Store {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
         let described = self.described_here(id).ok_or(Damage::Missing)?;
-        let parts = described.artifact.parts.par_iter();
-        let damaged: Vec<&Part> = parts.filter(|part| !is_whole(&folder, part)).collect();
+        let damaged: Vec<&Part> = described.artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
         for part in &damaged {
             let (path, mut later) = (folder.join(&part.name), SystemTime::now());
             if let Some(at) = described.at {
@@ -289,13 +288,10 @@ impl Store {
         let parts: Vec<PathBuf> = artifact.parts.iter().map(|part| folder.join(&part.name)).collect();
         let schema = match parts.first() {
             None => kind.schema(),
-            Some(path) => {
-                let file = File::open(path).context("open", path)?;
-                match ParquetRecordBatchReaderBuilder::try_new(file) {
-                    Ok(reader) => reader.schema().clone(),
-                    Err(error) => return Err(StoreError::DamagedPart(path.clone(), error)),
-                }
-            }
+            Some(path) => match ParquetRecordBatchReaderBuilder::try_new(File::open(path).context("open", path)?) {
+                Ok(reader) => reader.schema().clone(),
+                Err(error) => return Err(StoreError::DamagedPart(path.clone(), error)),
+            },
         };
         let digests = artifact.parts.iter().map(|part| part.digest.hex()).collect();
         Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts).with_part_digests(digests))

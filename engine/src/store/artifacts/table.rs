@@ -155,8 +155,7 @@ impl TableWriter {
     /// Encodes the current part on this thread.
     fn write_here(&mut self) -> Result<(), OperatorError> {
         let (name, batches) = self.take_part()?;
-        let part = write_part(&self.folder, name, &self.schema, &batches)?;
-        self.add(part);
+        self.add(write_part(&self.folder, name, &self.schema, &batches)?);
         Ok(())
     }
 
@@ -227,8 +226,7 @@ impl TableWriter {
 
 /// Describes columns for people: `id Utf8, score Float64`.
 pub(crate) fn column_list(schema: &Schema) -> String {
-    let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
-    columns.collect::<Vec<_>>().join(", ")
+    schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type())).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes the part, flushes it to disk and hashes it.
@@ -254,8 +252,7 @@ pub(super) fn write_part(folder: &Path, name: String, schema: &SchemaRef, batche
     // Here, on the thread that encoded it: at the commit, all parts would be flushed one after the other.
     file.sync_data().context("flush", &path)?;
     drop(file);
-    let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-    file_part(folder, name, rows)
+    file_part(folder, name, batches.iter().map(|batch| batch.num_rows() as u64).sum())
 }
 
 /// Describes a finished file.

@@ -175,8 +175,7 @@ impl StoreSink {
                 Some(table) if table.schema.fields() != schema.fields() => return Ok(false),
                 Some(_) => {}
                 None => {
-                    let table = TableWriter::new(self.output_folder(port), *kind, &schema);
-                    self.tables.insert(port.clone(), table);
+                    self.tables.insert(port.clone(), TableWriter::new(self.output_folder(port), *kind, &schema));
                 }
             }
         }
@@ -293,8 +292,7 @@ impl OutputSink for StoreSink {
                 let error = OperatorError::pipeline(format!("the output `{port}` has two columns `{name}`"));
                 return Err(error.with_help("give one of them another name (in SQL: `AS other_name`)"));
             }
-            let table = TableWriter::new(self.output_folder(port), kind, &batch.schema());
-            self.tables.insert(port.to_owned(), table);
+            self.tables.insert(port.to_owned(), TableWriter::new(self.output_folder(port), kind, &batch.schema()));
         }
         let Some(table) = self.tables.get_mut(port) else {
             return Err(OperatorError::engine(format!("there is no output table `{port}`")));

@@ -322,8 +322,7 @@ pub(crate) fn sorted_out(stock: &Stock, artifacts: Vec<StoredArtifact>) -> Garba
         // Removed, so that an artifact of several results counts once.
         let bytes = result.outputs.values().filter_map(|output| sizes.remove(&output.id)).sum();
         let name = stock.history.names.get(&result.key).cloned().unwrap_or_default();
-        let used = stock.history.used(result);
-        garbage.results.push(Collected { key: result.key, name, used, bytes });
+        garbage.results.push(Collected { key: result.key, name, used: stock.history.used(result), bytes });
     }
     garbage.results.sort_by(|one, other| one.used.total_cmp(&other.used).then(one.key.cmp(&other.key)));
     garbage

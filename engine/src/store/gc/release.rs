@@ -87,8 +87,7 @@ impl Store {
 
     /// Returns the note of an artifact's release; `None` if its files are here, or if it was not released.
     pub fn release_of(&self, id: &ArtifactId) -> Option<Release> {
-        let text = fs::read(self.release_path(id)).ok()?;
-        let note: Release = serde_json::from_slice(&text).ok()?;
+        let note: Release = serde_json::from_slice(&fs::read(self.release_path(id)).ok()?).ok()?;
         if note.artifact.id() == *id && !self.artifact_folder(id).exists() { Some(note) } else { None }
     }
 

@@ -38,8 +38,7 @@ impl Stock {
 
     /// Returns the memos used by results that stay.
     pub(crate) fn memos(&self) -> BTreeSet<Digest> {
-        let retained = self.roots.keys.iter().filter_map(|key| self.makers.result(key));
-        retained.flat_map(NodeResult::memos).collect()
+        self.roots.keys.iter().filter_map(|key| self.makers.result(key)).flat_map(NodeResult::memos).collect()
     }
 
     /// Returns the runs that do not stay.

@@ -65,8 +65,7 @@ impl CallCache {
     #[must_use]
     pub fn asking(self, rebuy: bool) -> Self {
         let file = self.store.root().join("leases").join(format!("{}.calls", self.base.hex()));
-        let asking = Some(Asking::at(&file));
-        Self { rebuy, asking, ..self }
+        Self { rebuy, asking: Some(Asking::at(&file)), ..self }
     }
 
     /// Whether any number of damaged answers may be paid again.
@@ -114,8 +113,7 @@ impl CallCache {
     /// # Errors
     /// Fails if the memo cannot be read.
     pub fn mend(&self) -> Result<(), StoreError> {
-        let damage = self.damage()?;
-        self.store.mend_memo(&self.base, &damage)?;
+        self.store.mend_memo(&self.base, &self.damage()?)?;
         self.state().memo = Some(self.store.recall(&self.base, true)?);
         Ok(())
     }

@@ -155,8 +155,7 @@ impl Memo {
     pub fn empty(store: &Store, base: &Digest) -> Self {
         let folder = store.memo_folder(base);
         let own = OwnSegment::new(&folder, store.process_name());
-        let shared = store.is_shared().then(|| store.clone());
-        Self { folder, own, shared, ..Self::default() }
+        Self { folder, own, shared: store.is_shared().then(|| store.clone()), ..Self::default() }
     }
 
     /// Ignores records with an earlier stamp.

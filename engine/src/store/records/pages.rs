@@ -39,8 +39,7 @@ impl Store {
         // Takes the lock that shows others that this process lives.
         drop(self.temporary());
         let path = folder.join(format!("{}.{}.json", self.owner(), machine()));
-        let text = seal(serde_json::to_vec(&serde_json::json!({"address": address}))?);
-        self.write_file(&path, &text)?;
+        self.write_file(&path, &seal(serde_json::to_vec(&serde_json::json!({"address": address}))?))?;
         Ok(ShownPage { path })
     }
 

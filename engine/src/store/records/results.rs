@@ -89,8 +89,7 @@ impl Store {
 }
 
 pub(crate) fn read_record(text: &[u8]) -> Option<NodeResult> {
-    let end = text.iter().position(|byte| *byte == b'\n')?;
-    let (line, checksum) = text.split_at(end);
+    let (line, checksum) = text.split_at(text.iter().position(|byte| *byte == b'\n')?);
     let wanted = format!("\n\"{}\"\n", hash_bytes(line));
     if checksum == wanted.as_bytes() { serde_json::from_slice(line).ok() } else { None }
 }

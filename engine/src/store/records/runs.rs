@@ -307,8 +307,7 @@ impl Store {
     }
 
     fn run_text(&self, id: &str, file: &str) -> String {
-        let bytes = fs::read(self.run_folder(id).join(file)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&fs::read(self.run_folder(id).join(file)).unwrap_or_default()).into_owned()
     }
 
     /// Returns the record of a run; `None` if it is missing or damaged.
@@ -319,14 +318,12 @@ impl Store {
     /// Returns the nodes of a run in the order they ended, then those without an end. Torn and damaged lines are
     /// skipped; [`Store::ledger_damage`] reports them.
     pub fn run_nodes(&self, id: &str) -> Vec<NodeRun> {
-        let text = self.run_text(id, "nodes.jsonl");
-        ended(text.lines().filter_map(|line| sealed_json(line.as_bytes())))
+        ended(self.run_text(id, "nodes.jsonl").lines().filter_map(|line| sealed_json(line.as_bytes())))
     }
 
     /// Returns the events of a run, one JSON object per line.
     pub fn run_events(&self, id: &str) -> String {
-        let text = self.run_text(id, "events.jsonl");
-        text.lines().map(|line| unsealed(line) + "\n").collect()
+        self.run_text(id, "events.jsonl").lines().map(|line| unsealed(line) + "\n").collect()
     }
 
     /// Whether a process on this machine is writing the events of a run.
@@ -407,8 +404,7 @@ impl Store {
         let mut found = Vec::new();
         let [(run_file, run), _, (events_file, events)] = &files;
         if run.is_empty() && self.run_folder(id).join(run_file).is_file() {
-            let what = "was emptied";
-            found.push(LedgerDamage { run: id.to_owned(), file: run_file, line: 1, what, torn: false });
+            found.push(LedgerDamage { run: id.to_owned(), file: run_file, line: 1, what: "was emptied", torn: false });
         }
         // The last event of a run that ended says so; the number of nodes is in its record.
         let has_ended = self.run(id).is_some_and(|record| record.finished.is_some()) && !self.is_imported(id);

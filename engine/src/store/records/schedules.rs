@@ -201,8 +201,7 @@ impl Schedules {
             Err(TryLockError::Error(error)) => tracing::debug!("cannot lock {}: {error}", path.display()),
         }
         let logs = names_in(folder);
-        let excess = logs.len().saturating_sub(LOGS);
-        for (_, log) in &logs[..excess] {
+        for (_, log) in &logs[..logs.len().saturating_sub(LOGS)] {
             if lock_of(log) == LogLock::Free {
                 clear(log);
             }

@@ -43,8 +43,7 @@ impl RemoteLease {
 
 /// Reads a claim object and its version.
 async fn look(objects: &Objects, path: &Path) -> Reply<Option<(Option<Claim>, UpdateVersion)>> {
-    let found = objects::get(objects, path).await?;
-    Ok(found.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
+    Ok(objects::get(objects, path).await?.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
 }
 
 /// The version of a claim object, if it contains this claim.

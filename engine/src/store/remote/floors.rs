@@ -34,8 +34,7 @@ impl Store {
         }
         let path = object_path(base);
         let floor = remote.call("read from", async {
-            let found = objects::get(&remote.objects, &path).await?;
-            found.map(|(text, _)| read(&text, &path)).transpose()
+            objects::get(&remote.objects, &path).await?.map(|(text, _)| read(&text, &path)).transpose()
         })?;
         remote.learnt().floors.insert(*base);
         Ok(floor)

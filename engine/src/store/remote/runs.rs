@@ -26,8 +26,7 @@ fn is_run_id(id: &str) -> bool {
 async fn get_run(objects: &Objects, id: String) -> Reply<Option<(String, Vec<(&'static str, Bytes)>)>> {
     let mut files = Vec::with_capacity(FILES.len());
     for name in FILES {
-        let found = objects::get(objects, &Path::from(format!("runs/{id}/{name}"))).await?;
-        match found {
+        match objects::get(objects, &Path::from(format!("runs/{id}/{name}"))).await? {
             Some((content, _)) => files.push((name, content)),
             None if name == "run.json" => return Ok(None),
             None => {}

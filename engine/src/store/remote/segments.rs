@@ -198,8 +198,7 @@ pub(super) fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
 }
 
 pub(super) fn noted(folder: &FilePath) -> BTreeSet<String> {
-    let text = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+    fs::read_to_string(folder.join(LIST)).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// Whether a name can be that of a segment and of a file.
