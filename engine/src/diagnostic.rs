@@ -178,8 +178,7 @@ impl SourceMap {
     /// Adds a file. The path may also name a command-line argument (`--set a=1`).
     pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) -> FileId {
         let text = text.into();
-        let newlines = text.match_indices('\n').map(|(at, _)| at + 1);
-        let lines = std::iter::once(0).chain(newlines).collect();
+        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         self.files.push(SourceFile { path: path.into(), text, lines });
         FileId(u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX))
     }
@@ -201,8 +200,7 @@ impl SourceMap {
 
     /// Returns the file of that path.
     pub fn find(&self, path: &Path) -> Option<FileId> {
-        let place = self.files.iter().position(|file| file.path == path)?;
-        u32::try_from(place).ok().map(FileId)
+        u32::try_from(self.files.iter().position(|file| file.path == path)?).ok().map(FileId)
     }
 
     /// Returns the paths of all files.

@@ -70,10 +70,7 @@ impl OperatorError {
 
     /// Returns the message with its help, for one line.
     pub fn text(&self) -> String {
-        match &self.help {
-            Some(help) => format!("{} ({help})", self.message),
-            None => self.message.clone(),
-        }
+        self.help.as_ref().map_or_else(|| self.message.clone(), |help| format!("{} ({help})", self.message))
     }
 
     /// Adds help.

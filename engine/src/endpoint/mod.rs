@@ -11,13 +11,12 @@
 //!   alone (a text that is too long) do not count, and any answer begins the count anew. The remaining rows are postponed,
 //!   not rejected, and the node fails.
 //! - `money`: prices, usage, and the budget of a run. If it is used up, a call is refused, its row is postponed, and the
-//!   run ends with exit code 4. `attempts` counts failed attempts apart from the calls.
+//!   run ends with exit code 4. `failure` counts failed attempts apart from the calls.
 //! - `session` is what a node's calls share. Its traits are implemented by `execute`: the journal of known answers, the
 //!   right to make calls.
 //! - `redactor` removes the secrets of a plan from rejects, summaries, events, the ledger and the answers of endpoints.
 //!   `user_info` does so for names and passwords in URLs.
 
-mod attempts;
 mod failure;
 mod money;
 mod rate_limiter;
@@ -27,8 +26,7 @@ mod session;
 mod standing;
 mod user_info;
 
-pub use attempts::FailedCalls;
-pub use failure::{CallFailure, Counts, FailureKind, RowFailure};
+pub use failure::{CallFailure, Counts, FailedCalls, FailureKind, RowFailure};
 pub(crate) use money::{Budget, Refusal, SpendLedger, is_zero};
 pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
 pub use rate_limiter::{EndpointUse, Limits};

@@ -291,8 +291,7 @@ impl Budget {
     fn used_up(&self, spent: &Usage) -> Result<Option<String>, String> {
         let limit = self.limits.used_up(spent);
         let (None, Some(ledger)) = (&limit, &self.ledger) else { return Ok(limit) };
-        let limit = ledger.used_up();
-        limit.map_err(|error| self.fault.get_or_init(|| format!("spending cannot be read: {error}")).clone())
+        ledger.used_up().map_err(|error| self.fault.get_or_init(|| format!("spending cannot be read: {error}")).clone())
     }
 
     /// Records usage durably. What cannot be recorded is not spent.

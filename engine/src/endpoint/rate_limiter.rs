@@ -217,8 +217,7 @@ impl RateLimiter {
 
     /// Waits for a slot among the concurrent calls.
     pub(crate) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
-        let slots = Arc::clone(self.slots.as_ref()?);
-        slots.acquire_owned().await.ok()
+        Arc::clone(self.slots.as_ref()?).acquire_owned().await.ok()
     }
 
     /// Begins a call, or returns how long to wait before trying again.

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::attempts::Attempts;
-use super::failure::RowFailure;
+use super::failure::{Attempts, RowFailure};
 use super::money::{Budget, Usage};
 use super::rate_limiter::RateLimiter;
 use super::redactor::Redactor;
@@ -23,13 +22,10 @@ pub struct KeptCall {
 /// Remembers the calls of one row; implemented by the driver. Requests identify calls: the same request to the same
 /// model for the same sample is not paid for again.
 pub(crate) trait CallJournal: Send + Sync {
-    /// Begins the next call of the row: returns a remembered answer that `accept` approves, or permission to call.
+    /// Begins the next call of the row: returns a remembered answer that fits, or permission to send it.
     /// While another row of this process makes the same call, it waits for that one.
-    fn begin<'a>(
-        &'a self,
-        request: &'a [u8],
-        accept: &'a (dyn Fn(&KeptCall) -> bool + Send + Sync),
-    ) -> BoxFuture<'a, Begun>;
+    fn begin<'a>(&'a self, sent: &'a [u8], fits: &'a (dyn Fn(&KeptCall) -> bool + Send + Sync))
+    -> BoxFuture<'a, Begun>;
 }
 
 /// The start of a call.

@@ -95,11 +95,7 @@ impl Standing {
     }
 
     fn close(&mut self, message: String, failure: &CallFailure) {
-        let error = OperatorError::machine(message);
-        self.closed = Some(match &failure.help {
-            Some(help) => error.with_help(help),
-            None => error,
-        });
+        self.closed = Some(OperatorError { help: failure.help.clone(), ..OperatorError::machine(message) });
     }
 
     /// Forgets a call that ended without an outcome.

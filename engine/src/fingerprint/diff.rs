@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::preimage::text;
+use super::node_key::text;
 
 /// Why a node runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,19 +155,14 @@ pub(crate) fn diff(before: &Value, now: &Value) -> Vec<Reason> {
 }
 
 /// Passes on the paths at which two trees of objects differ, in order, with both values; `null` where one has none.
-pub(crate) fn differing_leaves(
-    before: &Value,
-    now: &Value,
-    path: String,
-    found: &mut impl FnMut(String, &Value, &Value),
-) {
-    if let (Value::Object(old), Value::Object(new)) = (before, now) {
+pub(crate) fn differing_leaves(was: &Value, now: &Value, path: String, found: &mut impl FnMut(String, &Value, &Value)) {
+    if let (Value::Object(old), Value::Object(new)) = (was, now) {
         for key in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
             let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            differing_leaves(&before[key], &now[key], below, found);
+            differing_leaves(&was[key], &now[key], below, found);
         }
-    } else if before != now {
-        found(path, before, now);
+    } else if was != now {
+        found(path, was, now);
     }
 }
 

@@ -50,10 +50,7 @@ impl Filter<'_> {
                 }
                 Some(Value::Object(entering))
             }
-            Value::Array(items) => {
-                let item_schema = &schema["items"];
-                Some(items.iter().filter_map(|item| self.value(item_schema, item)).collect())
-            }
+            Value::Array(items) => Some(items.iter().filter_map(|item| self.value(&schema["items"], item)).collect()),
             _ => Some(value.clone()),
         }
     }

@@ -77,7 +77,6 @@ impl SourceDigests {
     /// Starts from the digests of an earlier run. `ask` asks programs for their versions.
     pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let read_only = read_only_devices(&mounts);
         Self {
             known: Mutex::new(known),
             changed: AtomicBool::new(false),
@@ -85,7 +84,7 @@ impl SourceDigests {
             ask,
             versions: Mutex::default(),
             hashing: Mutex::default(),
-            read_only,
+            read_only: read_only_devices(&mounts),
         }
     }
 
@@ -98,7 +97,7 @@ impl SourceDigests {
 
     /// Returns the digests to store for the next run, if any changed.
     pub fn changed(&self) -> Option<BTreeMap<PathBuf, StatRecord>> {
-        self.changed.load(Ordering::Relaxed).then(|| locked(&self.known).clone())
+        if self.changed.load(Ordering::Relaxed) { Some(locked(&self.known).clone()) } else { None }
     }
 
     /// Returns the identities of sources (one per file, in path order), and the files seen for each.
@@ -200,8 +199,7 @@ impl SourceDigests {
                 return Ok((seen, digest, false));
             }
             let seen = settled(file)?;
-            let opened = open_regular(file)?;
-            let digest = hash_reader(Stoppable { bytes: opened, stopped: &*self.stopped })?;
+            let digest = hash_reader(Stoppable { bytes: open_regular(file)?, stopped: &*self.stopped })?;
             // It changed while it was read: the digest is of no version of the file.
             if FileStat::of(file)? != seen {
                 continue;

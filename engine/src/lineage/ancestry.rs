@@ -140,11 +140,8 @@ impl<'a> Walk<'a> {
 
     /// Returns the inputs of the result that produced an artifact, with their ports.
     fn inputs(&self, at: &At) -> Vec<(&'a str, At)> {
-        let mut inputs = Vec::new();
-        for input in self.maker(at).into_iter().flat_map(|step| &step.inputs) {
-            inputs.push((input.port.as_str(), At { artifact: input.id, maker: input.maker.clone() }));
-        }
-        inputs
+        let inputs = self.maker(at).into_iter().flat_map(|step| &step.inputs);
+        inputs.map(|input| (input.port.as_str(), At { artifact: input.id, maker: input.maker.clone() })).collect()
     }
 
     /// Returns the table of an artifact; `None` for folders and missing artifacts.
@@ -275,9 +272,7 @@ impl<'a> Walk<'a> {
     }
 
     fn why_missing(&self, at: &At, kind: Option<RecordKind>) -> String {
-        let Some(step) = self.maker(at) else {
-            return "no record in the store names the inputs of this table".to_owned();
-        };
+        let Some(step) = self.maker(at) else { return "no record in the store names the inputs of this table".into() };
         for input in self.closure.steps.iter().flat_map(|step| &step.inputs) {
             if !input.artifact_type.ends_with(" rows") || self.store.artifact(&input.id).is_some() {
                 continue;

@@ -156,11 +156,8 @@ impl Export {
         let makers = Makers::read(store);
         let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
         let preferred: BTreeSet<NodeKey> = nodes.into_iter().filter_map(|node| node.key).collect();
-        let start = match root.key {
-            Some(key) => vec![key],
-            None => makers.of(&root.artifact, &preferred, None),
-        };
-        let keys = makers.ancestry(start.iter().copied(), &preferred);
+        let start = makers.chosen(root.key, &root.artifact, &preferred);
+        let keys = makers.ancestry(&start, &preferred);
         let results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
         let mut runs: BTreeSet<String> = results.iter().map(|result| result.run.clone()).collect();
         runs.extend(root.run.clone());
@@ -312,8 +309,7 @@ enum StorePath {
 impl StorePath {
     /// Parses a path. Accepts it only if this program would write exactly the same path.
     fn parse(path: &str) -> Option<Self> {
-        let parts: Vec<&str> = path.split('/').collect();
-        let place = match parts.as_slice() {
+        let place = match path.split('/').collect::<Vec<_>>().as_slice() {
             ["artifacts", _, id, part @ ..] if is_plain(part) => Self::Artifact(ArtifactId::parse(id)?, part.join("/")),
             ["artifacts", _, name] => Self::Description(ArtifactId::parse(name.strip_suffix(".json")?)?),
             ["results", _, name] => Self::Result(NodeKey(Digest::parse(name.strip_suffix(".json")?)?), "results"),
@@ -326,7 +322,7 @@ impl StorePath {
             _ => return None,
         };
         // One place has one path: the digits of a digest are in lower case, and its folder is named by the first two.
-        (place.path() == path).then_some(place)
+        if place.path() == path { Some(place) } else { None }
     }
 
     fn path(&self) -> String {
@@ -403,9 +399,7 @@ fn store_paths(manifest: &Manifest) -> Result<Vec<StorePath>, ArchiveError> {
     let mut seen = BTreeSet::new();
     let mut places = Vec::with_capacity(manifest.files.len());
     for FileEntry { path, .. } in &manifest.files {
-        let Some(place) = StorePath::parse(path) else {
-            return Err(refused(format!("`{path}` is not a path of a store")));
-        };
+        let place = StorePath::parse(path).ok_or_else(|| refused(format!("`{path}` is not a path of a store")))?;
         // Equal places have equal paths.
         if !seen.insert(path) {
             return Err(refused(format!("`{path}` is listed twice")));
@@ -475,16 +469,14 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<C
                 checked.artifacts.entry(*id).or_default();
             }
             StorePath::Result(key, folder) => {
-                let Some(result) = intake.result(key, folder) else {
-                    return Err(refused(format!("{path} is not a record of that key")));
-                };
+                let result = intake.result(key, folder);
+                let result = result.ok_or_else(|| refused(format!("{path} is not a record of that key")))?;
                 checked.results.push((result, folder));
             }
             StorePath::Run(id, _) => drop(checked.runs.insert(id.clone())),
             StorePath::Release(id) => {
-                let Some(note) = intake.release(id) else {
-                    return Err(refused(format!("{path} is not the description of that artifact")));
-                };
+                let note = intake.release(id);
+                let note = note.ok_or_else(|| refused(format!("{path} is not the description of that artifact")))?;
                 checked.releases.push((*id, note));
             }
             StorePath::Memo(base, segment) => {
@@ -504,25 +496,18 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<C
     if let Some((id, _)) = checked.artifacts.iter().find(|(id, files)| !intake.holds_artifact(id, files)) {
         return Err(refused(format!("the files of the artifact {id} do not match it")));
     }
-    for id in &checked.runs {
-        check_run(intake, id)?;
-    }
-    Ok(checked)
-}
-
-/// Rejects a run dated later than tomorrow: it would stay the newest one, in lists and for collection.
-fn check_run(intake: &Intake, id: &str) -> Result<(), ArchiveError> {
-    let Some(run) = intake.run(id) else {
-        return Err(refused(format!("the record of the run {id} cannot be read")));
-    };
+    // A run dated later than tomorrow would stay the newest one, in lists and for collection.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let latest = (now + AHEAD).as_secs_f64();
-    let times = [run_time(id), Some(run.started), run.finished];
-    if times.into_iter().flatten().any(|time| time > latest) {
-        let why = "is dated in the future: the clock of this machine or of the exporting one is off by more than a day";
-        return Err(refused(format!("the run {id} {why}")));
+    for id in &checked.runs {
+        let run = intake.run(id).ok_or_else(|| refused(format!("the record of the run {id} cannot be read")))?;
+        if [run_time(id), Some(run.started), run.finished].into_iter().flatten().any(|time| time > latest) {
+            let why =
+                "is dated in the future: the clock of this machine or of the exporting one is off by more than a day";
+            return Err(refused(format!("the run {id} {why}")));
+        }
     }
-    Ok(())
+    Ok(checked)
 }
 
 /// Admits files first, then the records that refer to them.

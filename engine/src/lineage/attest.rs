@@ -179,8 +179,7 @@ impl PublicKey {
     /// # Errors
     /// Never in practice.
     pub fn id(&self) -> Result<String, AttestError> {
-        let der = self.0.to_public_key_der().map_err(bad_key)?;
-        Ok(sha256_bytes(der.as_bytes()))
+        Ok(sha256_bytes(self.0.to_public_key_der().map_err(bad_key)?.as_bytes()))
     }
 
     /// Verifies a DSSE envelope and returns its statement. The payload is parsed only after its signature was verified.
@@ -191,17 +190,11 @@ impl PublicKey {
         let envelope: Envelope = serde_json::from_slice(envelope).map_err(unreadable)?;
         let payload = STANDARD.decode(&envelope.payload).map_err(unreadable)?;
         let message = pre_authentication(&envelope.payload_type, &payload);
-        let mut is_signed = false;
-        for signature in &envelope.signatures {
+        let is_signed = envelope.signatures.iter().any(|signature| {
             let bytes = STANDARD.decode(&signature.sig).unwrap_or_default();
-            if let Ok(signature) = Signature::from_slice(&bytes) {
-                // Strict: another encoding of a signature, or a weak key, verifies nothing.
-                is_signed = self.0.verify_strict(&message, &signature).is_ok();
-            }
-            if is_signed {
-                break;
-            }
-        }
+            // Strict: another encoding of a signature, or a weak key, verifies nothing.
+            Signature::from_slice(&bytes).is_ok_and(|signature| self.0.verify_strict(&message, &signature).is_ok())
+        });
         if !is_signed {
             return Err(AttestError::Unsigned);
         }
@@ -232,11 +225,8 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
     let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
     let names: BTreeMap<NodeKey, NodeId> = nodes.into_iter().filter_map(|node| Some((node.key?, node.node))).collect();
     let preferred: BTreeSet<NodeKey> = names.keys().copied().collect();
-    let start = match root.key {
-        Some(key) => vec![key],
-        None => makers.of(&root.artifact, &preferred, None),
-    };
-    let keys = makers.ancestry(start.iter().copied(), &preferred);
+    let start = makers.chosen(root.key, &root.artifact, &preferred);
+    let keys = makers.ancestry(&start, &preferred);
     let mut results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
     // By key where times are equal: equal stores give equal statements.
     results.sort_by(|one, other| one.finished.total_cmp(&other.finished).then(one.key.cmp(&other.key)));
@@ -251,15 +241,11 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
 
 fn subjects(store: &Store, root: &Root) -> Result<Vec<Subject>, StoreError> {
     let id = root.artifact;
-    let artifact = match store.verify(&id).and_then(|()| store.artifact(&id).ok_or(Damage::Missing)) {
-        Ok(artifact) => artifact,
-        Err(damage) => {
-            return Err(match store.release_of(&id) {
-                Some(note) => StoreError::ReleasedUnattested(id, note.words()),
-                None => StoreError::NotAttested(id, damage),
-            });
-        }
-    };
+    let found = store.verify(&id).and_then(|()| store.artifact(&id).ok_or(Damage::Missing));
+    let artifact = found.map_err(|damage| match store.release_of(&id) {
+        Some(note) => StoreError::ReleasedUnattested(id, note.words()),
+        None => StoreError::NotAttested(id, damage),
+    })?;
     let folder = store.artifact_folder(&id);
     let digest = BTreeMap::from([(ARTIFACT.to_owned(), id.to_string())]);
     let mut subjects = vec![Subject { name: root.name.clone(), digest }];

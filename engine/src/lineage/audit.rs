@@ -1,20 +1,25 @@
-//! Verifies that the records, artifacts and sources of a closure are as written. Read-only.
+//! Verifies that the records, artifacts, memos and sources of a closure are as written. Read-only.
+//!
+//! A later run may have replaced a result under the same key: by `--force`, or by retrying rejected rows. Of an earlier
+//! run's record of such a node, only files can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use indexmap::IndexMap;
 use rayon::prelude::*;
 use serde_json::Value;
 
 use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::findings::{Report, Severity};
-use super::remembered::memos;
-use super::replaced::{Replaced, behind, of_ledger};
 use super::trace::{GraphSource, Roots, sources};
-use crate::fingerprint::{NodeKey, hash_file};
+use crate::fingerprint::{Digest, NodeKey, Reason, hash_file};
 use crate::node_id::NodeId;
-use crate::store::{Artifact, ArtifactId, Damage, NodeRun, OutputRecord, Part, Release, Store};
+use crate::operator::{DRAWN, Repeatability};
+use crate::store::{
+    Artifact, ArtifactId, Damage, Memo, NodeOutcome, NodeResult, NodeRun, OutputRecord, Part, Release, Store,
+};
 
 /// The state of a recorded source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,8 +178,7 @@ fn step_sources(step: &Step, strict: bool, report: &mut Report) {
 
 fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     let Some(result) = node.key.and_then(|key| catalog.claim(&key).cloned()) else { return };
-    let ports: BTreeSet<&String> = node.outputs.keys().chain(result.outputs.keys()).collect();
-    for port in ports {
+    for port in node.outputs.keys().chain(result.outputs.keys()).collect::<BTreeSet<_>>() {
         let outputs = [node.outputs.get(port), result.outputs.get(port)];
         // A node without outputs in the history has no result of that run to compare.
         if !node.outputs.is_empty() && outputs[0] != outputs[1] {
@@ -186,20 +190,13 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     }
 }
 
-/// An output described by a record.
-struct Claim<'a> {
-    node: &'a str,
-    port: &'a str,
-    output: &'a OutputRecord,
-}
-
 /// An artifact, and what records say about it.
 struct Expected<'a> {
     id: ArtifactId,
     node: NodeId,
     port: String,
-    /// The descriptions in all records.
-    claims: Vec<Claim<'a>>,
+    /// The descriptions in all records, with their nodes and ports.
+    claims: Vec<(&'a str, &'a str, &'a OutputRecord)>,
     collected: Option<&'a Collected>,
     /// The run that replaced its result; no record names the artifact any more.
     replaced: Option<&'a str>,
@@ -220,7 +217,7 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
             let known = expected.entry(id).or_insert_with(|| Expected { collected, ..Expected::new(id, name, port) });
             // Files may be missing only if every result that has the artifact was collected.
             known.collected = known.collected.and(collected);
-            known.claims.push(Claim { node: name, port, output });
+            known.claims.push((name, port, output));
         }
     }
     for one in replaced {
@@ -228,7 +225,7 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
             let (id, replaced) = (output.id, Some(one.by.as_str()));
             let known =
                 expected.entry(id).or_insert_with(|| Expected { replaced, ..Expected::new(id, &one.name, port) });
-            known.claims.push(Claim { node: &one.name, port, output });
+            known.claims.push((&one.name, port, output));
         }
     }
     for step in &closure.steps {
@@ -310,10 +307,10 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
 }
 
 fn claims_fit(expected: &Expected<'_>, artifact: &Artifact, report: &mut Report) {
-    for claim in expected.claims.iter().filter(|claim| !claim.output.fits(artifact)) {
-        let place = format!("output {}, artifact {}", claim.port, expected.id.digest().short());
+    for (node, port, _) in expected.claims.iter().filter(|(.., output)| !output.fits(artifact)) {
+        let place = format!("output {port}, artifact {}", expected.id.digest().short());
         let message = "the result record gives another type, other rows or other bytes than the artifact has";
-        report.differs("record", claim.node, Some(place), message);
+        report.differs("record", node, Some(place), message);
     }
 }
 
@@ -328,17 +325,190 @@ fn released(expected: &Expected<'_>, label: &str, note: &Release, report: &mut R
 }
 
 fn file_fault(folder: &Path, part: &Part) -> Option<String> {
-    let path = folder.join(&part.name);
-    match hash_file(&path) {
+    match hash_file(&folder.join(&part.name)) {
         Ok(digest) if digest == part.digest => None,
-        Ok(digest) => Some(format!(
-            "its content was changed: it has digest {}, written was {}",
-            digest.short(),
-            part.digest.short()
-        )),
+        Ok(digest) => {
+            let (found, written) = (digest.short(), part.digest.short());
+            Some(format!("its content was changed: it has digest {found}, written was {written}"))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some("it is gone".to_owned()),
         Err(error) => Some(format!("it cannot be read: {error}")),
     }
+}
+
+/// A result as recorded by an earlier run, and its replacement.
+struct Replaced {
+    /// The node's name in the earlier run.
+    name: NodeId,
+    key: NodeKey,
+    /// The run that replaced the result.
+    by: String,
+    /// Outputs that differ from the current record.
+    outputs: IndexMap<String, OutputRecord>,
+}
+
+impl Replaced {
+    /// Returns `node` as recorded by `run` if a later run replaced its result. That run's ledger must say so, it must
+    /// have been asked to, and the key must allow different bytes. Any other disagreement is a difference.
+    fn of(store: &Store, catalog: &Catalog, run: &str, node: &NodeRun) -> Option<Self> {
+        let key = node.key?;
+        let result = catalog.result(&key)?;
+        // Bytes that depend on a server or on the kind of processor may differ under one key; others may not.
+        let computed = result.origin.as_ref().and_then(|origin| origin.computed.as_ref());
+        if computed.is_some_and(|computed| computed.repeats == Repeatability::Everywhere) {
+            return None;
+        }
+        let mut outputs = node.outputs.clone();
+        outputs.retain(|port, output| result.outputs.get(port) != Some(output));
+        if outputs.is_empty() {
+            return None;
+        }
+        for by in store.run_ids().into_iter().rev() {
+            // Ids of runs sort by time. What a run after that of the current record says is of no concern.
+            let is_later = by.as_str() > run && by <= result.run;
+            if is_later && store.run_nodes(&by).iter().any(|node| produced_current(&by, node, result)) {
+                return Some(Self { name: node.node.clone(), key, by, outputs });
+            }
+        }
+        None
+    }
+
+    /// Whether the result produced that artifact, which no record names any more.
+    fn gave(&self, id: &ArtifactId) -> bool {
+        self.outputs.iter().any(|(_, output)| output.id == *id)
+    }
+
+    /// Whether a ledger line describes this result.
+    fn is_of(&self, node: &NodeRun) -> bool {
+        node.key == Some(self.key)
+            && node.node == self.name
+            && self.outputs.iter().all(|(port, output)| node.outputs.get(port) == Some(output))
+    }
+
+    /// Records, once per result, that it could not be checked.
+    fn note(&self, report: &mut Report) {
+        if report.replaced.insert(self.key, self.by.clone()).is_none() {
+            let why = format!("replaced by run {}: only its files were compared", self.by);
+            let place = Some(format!("key {}", self.key.0.short()));
+            report.find(Severity::Note, "record", &self.name, place, why.as_str());
+            report.miss(format!("result of {}", self.name), why);
+        }
+    }
+}
+
+/// Whether this node of a run produced the currently recorded result because it was run again on request.
+fn produced_current(run: &str, node: &NodeRun, result: &NodeResult) -> bool {
+    use Reason::{CacheOff, ForceUnfinished, Forced, RejectsRetried};
+    let fits = match node.outcome {
+        NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => node.outputs == result.outputs,
+        // A run that was killed right after it recorded the result does not name the outputs.
+        NodeOutcome::Begun => result.run == run,
+        NodeOutcome::Cached | NodeOutcome::Failed | NodeOutcome::Skipped | NodeOutcome::Ended => false,
+    };
+    let mut reasons = node.reasons.iter();
+    node.key == Some(result.key)
+        && fits
+        && reasons.any(|reason| matches!(reason, Forced | CacheOff | ForceUnfinished | RejectsRetried { .. }))
+}
+
+/// Returns the replaced results among the nodes of a run's ledger.
+fn of_ledger(store: &Store, catalog: &Catalog, run: Option<&str>, ledger: &[NodeRun]) -> Vec<Replaced> {
+    let Some(run) = run else { return Vec::new() };
+    ledger.iter().filter_map(|node| Replaced::of(store, catalog, run, node)).collect()
+}
+
+/// Returns the replaced results behind inputs of a step without a recorded maker: the run of the step knows them.
+fn behind(store: &Store, catalog: &Catalog, step: &Step) -> Vec<Replaced> {
+    let missing: Vec<ArtifactId> =
+        step.inputs.iter().filter(|input| input.maker.is_none()).map(|input| input.id).collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let mut nodes = store.run_nodes(&step.result.run);
+    nodes.retain(|node| node.outputs.values().any(|output| missing.contains(&output.id)));
+    of_ledger(store, catalog, Some(&step.result.run), &nodes)
+}
+
+/// Verifies the memos of a closure. Damage to paid content makes the audit fail. Missing content counts as unchecked,
+/// since `gc --memo` may have removed it.
+fn memos(store: &Store, closure: &Closure, report: &mut Report) {
+    let mut seen: BTreeMap<Digest, Vec<&Step>> = BTreeMap::new();
+    for step in &closure.steps {
+        for base in step.result.memos() {
+            seen.entry(base).or_default().push(step);
+        }
+    }
+    for (base, steps) in seen {
+        let Some(first) = steps.first() else { continue };
+        let what = match &first.result {
+            result if result.asked == Some(base) => "answers",
+            result if result.observed.contains(&base) => "observations",
+            _ => "rows",
+        };
+        match Memo::open(store, &base) {
+            Ok(memo) if memo.damage().lost > 0 => {
+                let paid = first.result.asked.is_some() || what == "observations";
+                let severity = if paid { Severity::Difference } else { Severity::Note };
+                report.find(severity, "memo", first.name(), None, memo.damage().text(what));
+            }
+            Ok(mut memo) => {
+                for step in steps {
+                    // Older records have the same keys but did not count: they do not replace missing ones.
+                    memo = memo.since(step.result.since());
+                    if let Some(missing) = missing(store, step, &memo, what) {
+                        report.miss(format!("{missing} of {}", step.name()), "they are gone from the store");
+                    }
+                }
+            }
+            Err(error) => report.miss(format!("cached {what} of {}", first.name()), error.to_string()),
+        }
+    }
+}
+
+/// Returns how many rows or answers that a result must have stored are missing. The expected number is a lower bound,
+/// so that results are never called incomplete without reason.
+fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String> {
+    let result = &step.result;
+    if result.asked.is_none() && result.observed.is_empty() && result.calls == 0 {
+        return None;
+    }
+    // An archive may carry results without their cached rows.
+    if memo.is_empty() && store.is_imported(&result.run) {
+        return None;
+    }
+    let failed = result.rejects() + result.dropped;
+    // Calls of rejected rows are counted but not stored; an observation may have been made for another node.
+    let calls = if failed == 0 && result.observed.is_empty() { result.calls } else { 0 };
+    let records = match what {
+        "rows" => {
+            // A result that was drawn up to a goal says how many samples it has.
+            let drawn = result.figures.get(DRAWN);
+            let rows = drawn.map_or_else(|| input_rows(store, step), |samples| *samples as u64);
+            rows.saturating_sub(failed)
+        }
+        // Tools may have been called by no row at all.
+        "observations" => 0,
+        _ => u64::from(result.calls > 0 && result.rows() > 0),
+    };
+    let known = memo.len() as u64;
+    if known < records && (what == "rows" || calls == 0) {
+        return Some(format!("{} of {records} cached {what}", records - known));
+    }
+    // A record stands for one call or more.
+    let known = if known < calls { memo.calls() } else { calls };
+    if known >= calls {
+        return None;
+    }
+    Some(match what {
+        "rows" => format!("the rows of {} of {calls} calls", calls - known),
+        _ => format!("{} of {calls} cached answers", calls - known),
+    })
+}
+
+/// Returns the rows of the smallest input table: a node has a result for each row of its main input and each sample.
+fn input_rows(store: &Store, step: &Step) -> u64 {
+    let tables = step.inputs.iter().filter(|input| input.artifact_type.ends_with(" rows"));
+    tables.map(|input| store.artifact(&input.id).map_or(0, |artifact| artifact.rows())).min().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub struct Closure {
     /// The results, sources first.
     pub steps: Vec<Step>,
     /// Operators that give each row a new id, by the input that it comes from.
-    gatherers: BTreeSet<String>,
+    pub gatherers: BTreeSet<String>,
 }
 
 impl Closure {
@@ -76,12 +76,6 @@ impl Closure {
             }
         }
         closure
-    }
-
-    /// Sets the operators that give each row a new id, by the input that it comes from.
-    #[must_use]
-    pub fn with_gatherers(self, gatherers: BTreeSet<String>) -> Self {
-        Self { gatherers, ..self }
     }
 
     /// Whether a step gives each row of this kind a new id, by the input that it comes from. Then an equal id is another

@@ -31,11 +31,8 @@ pub struct Difference {
 ///
 /// # Errors
 /// Fails if a table cannot be read.
-pub fn first_difference(
-    recorded: &RowsInput,
-    computed: &RowsInput,
-) -> Result<Option<(Difference, u64)>, OperatorError> {
-    let (mut one, mut other) = (recorded.batches(), computed.batches());
+pub fn first_difference(recorded: &RowsInput, again: &RowsInput) -> Result<Option<(Difference, u64)>, OperatorError> {
+    let (mut one, mut other) = (recorded.batches(), again.batches());
     let (mut left, mut right) = (None, None);
     let (mut row, mut count, mut first) = (0, 0, None);
     // The tables may be cut into batches of other lengths: what is left of the longer one waits for the next turn.
@@ -52,13 +49,12 @@ pub fn first_difference(
         left = Some(a.slice(rows, a.num_rows() - rows));
         right = Some(b.slice(rows, b.num_rows() - rows));
     }
-    let missing = recorded.rows.abs_diff(computed.rows);
+    let missing = recorded.rows.abs_diff(again.rows);
     if first.is_none() && missing > 0 {
-        let place = "number of rows".to_owned();
-        first = Some(Difference { place, recorded: recorded.rows.to_string(), computed: computed.rows.to_string() });
+        first = Some(difference("number of rows".to_owned(), &recorded.rows.to_string(), &again.rows.to_string()));
     }
     if first.is_none() {
-        let (one, other) = (column_list(&recorded.schema), column_list(&computed.schema));
+        let (one, other) = (column_list(&recorded.schema), column_list(&again.schema));
         if one != other {
             first = Some(difference("columns".to_owned(), &one, &other));
         }
@@ -77,18 +73,11 @@ fn filled(
 
 /// Returns the rows that differ between two batches of equal length.
 fn differing_rows(one: &RecordBatch, other: &RecordBatch) -> Vec<usize> {
-    let mut rows = Vec::new();
     let mut unequal = columns(one, other);
     // Whole columns first: comparing a column cell by cell is slow, and most columns are equal.
     unequal.retain(|(_, a, b)| b.as_ref().is_none_or(|b| a.to_data() != b.to_data()));
-    if unequal.is_empty() {
-        return rows;
-    }
-    for row in 0..one.num_rows() {
-        if unequal.iter().any(|(_, a, b)| !same_cell(a, b.as_ref(), row)) {
-            rows.push(row);
-        }
-    }
+    let mut rows: Vec<usize> = (0..one.num_rows()).collect();
+    rows.retain(|row| unequal.iter().any(|(_, a, b)| !same_cell(a, b.as_ref(), *row)));
     rows
 }
 
@@ -108,23 +97,15 @@ fn same_cell(one: &ArrayRef, other: Option<&ArrayRef>, row: usize) -> bool {
 /// Returns the difference of two rows (batches of one).
 pub(crate) fn row_difference(one: &RecordBatch, other: &RecordBatch, number: u64) -> Option<Difference> {
     let (name, a, b) = columns(one, other).into_iter().find(|(_, a, b)| !same_cell(a, b.as_ref(), 0))?;
-    let id = match texts(one, 0, &["id"]).first() {
-        Some(id) => format!(" ({id})"),
-        None => String::new(),
-    };
-    let computed = match &b {
-        Some(column) => cell(column),
-        None => "no such column".to_owned(),
-    };
+    let id = texts(one, 0, &["id"]).first().map(|id| format!(" ({id})")).unwrap_or_default();
+    let computed = b.as_ref().map_or_else(|| "no such column".to_owned(), cell);
     Some(difference(format!("row {number}{id}, column `{name}`"), &cell(&a), &computed))
 }
 
 fn cell(column: &ArrayRef) -> String {
     let options = FormatOptions::default().with_null("null");
-    match ArrayFormatter::try_new(column.as_ref(), &options) {
-        Ok(text) => text.value(0).try_to_string().unwrap_or_default(),
-        Err(_) => String::new(),
-    }
+    let text = ArrayFormatter::try_new(column.as_ref(), &options);
+    text.and_then(|text| text.value(0).try_to_string()).unwrap_or_default()
 }
 
 /// Shows two texts from where they start to differ.

@@ -32,17 +32,12 @@ pub struct Descendants {
 /// Ids by record kind.
 type Ids = BTreeMap<RecordKind, BTreeSet<String>>;
 
-/// Returns all rows that derive from the row with that id in `start`, table by table. `closure` holds the results to
+/// Returns all rows that derive from the row with that id in `start`, table by table. `graph` holds the results to
 /// search, in topological order.
 ///
 /// # Errors
 /// Fails if `start` has no such row or a table cannot be read.
-pub fn descent(
-    store: &Store,
-    closure: &Closure,
-    start: ArtifactId,
-    id: &str,
-) -> Result<Vec<Descendants>, OperatorError> {
+pub fn descent(store: &Store, graph: &Closure, start: ArtifactId, id: &str) -> Result<Vec<Descendants>, OperatorError> {
     let wanted = BTreeSet::from([id.to_owned()]);
     let kind = match table(store, &start) {
         Some(first) if !rows_with(&first, &["id"], &wanted)?.is_empty() => first.kind,
@@ -51,7 +46,7 @@ pub fn descent(
     // The known rows behind each artifact that derives from the start.
     let mut behind: BTreeMap<ArtifactId, Ids> = BTreeMap::from([(start, Ids::from([(kind, wanted)]))]);
     let mut found = Vec::new();
-    for step in &closure.steps {
+    for step in &graph.steps {
         // The known rows behind its inputs: their ids, and those that they have once they are gathered.
         let (mut known, mut gathered) = (Ids::new(), Ids::new());
         for input in &step.inputs {
@@ -67,7 +62,7 @@ pub fn descent(
         for (port, output) in &step.result.outputs {
             let mut ids = known.clone();
             if let Some(table) = table(store, &output.id) {
-                let renamed = closure.renames(step, table.kind);
+                let renamed = graph.renames(step, table.kind);
                 if renamed {
                     // An equal id is another row's.
                     ids.remove(&table.kind);

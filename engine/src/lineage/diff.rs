@@ -1,8 +1,12 @@
 //! Compares two runs, or two nodes: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports
 //! differences only.
+//!
+//! Nodes are paired by name, or a chosen node with another one and what each of them read with what the other read at the
+//! same port.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use indexmap::IndexSet;
 use searchmill_schemas::{Metric, RecordKind};
 use serde::Serialize;
 use serde_json::Value;
@@ -10,12 +14,11 @@ use serde_json::Value;
 use super::catalog::Catalog;
 use super::lookup::whole_table;
 use super::output_name::{NotFound, output_of};
-use super::pairs::{self, Pair};
-use super::row_changes::{TableChange, table_change};
+use super::row_changes::{TableChange, compared};
 use super::target::no_node;
 use crate::error::OperatorError;
-use crate::fingerprint::{Reason, diff, differing_leaves};
-use crate::node_id::NodeId;
+use crate::fingerprint::{Digest, InputIdentity, Reason, diff, differing_leaves};
+use crate::node_id::{self, NodeId};
 use crate::operator::{PortType, RowsInput};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
 
@@ -117,7 +120,7 @@ impl RunDiff {
 /// Compares two runs.
 pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunRecord) -> RunDiff {
     let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
-    Comparison { store, catalog }.runs(one, other, &pairs::by_name(&before, &after))
+    Comparison { store, catalog }.runs(one, other, &by_name(&before, &after))
 }
 
 /// Compares a node of a run with a node of another run, or of the same one, and what they read.
@@ -134,18 +137,18 @@ pub fn diff_nodes(
     let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
     let from = named(store, one, &before, names[0])?;
     let to = named(store, other, &after, names[1])?;
-    let pairs = pairs::upstream(store, [&before, &after], from, to);
+    let pairs = upstream(store, [&before, &after], [from, to]);
     let found = Comparison { store, catalog }.runs(one, other, &pairs);
     Ok(RunDiff { of: Some([from.node.clone(), to.node.clone()]), ..found })
 }
 
 /// Finds a node of a run by its id or by one of its outputs: `NODE.PORT`, or what a loop hands on.
 fn named<'a>(store: &Store, run: &RunRecord, nodes: &'a [NodeRun], name: &str) -> Result<&'a NodeRun, NotFound> {
-    if let Some(node) = pairs::last(nodes, name) {
+    if let Some(node) = last(nodes, name) {
         return Ok(node);
     }
     if let Some((_, node, _)) = output_of(store, std::slice::from_ref(&run.id), name)?
-        && let Some(node) = pairs::last(nodes, &node.node)
+        && let Some(node) = last(nodes, &node.node)
     {
         return Ok(node);
     }
@@ -153,7 +156,7 @@ fn named<'a>(store: &Store, run: &RunRecord, nodes: &'a [NodeRun], name: &str) -
 }
 
 fn changed(name: &str, from: Value, to: Value) -> Option<Changed> {
-    (from != to).then(|| Changed { name: name.to_owned(), from, to })
+    if from == to { None } else { Some(Changed { name: name.to_owned(), from, to }) }
 }
 
 struct Comparison<'a> {
@@ -163,7 +166,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn runs(&self, one: &RunRecord, other: &RunRecord, pairs: &[Pair<'_>]) -> RunDiff {
-        let changes: Vec<NodeChange> = pairs.iter().filter_map(|pair| self.node(*pair)).collect();
+        let nodes: Vec<NodeChange> = pairs.iter().filter_map(|pair| self.node(*pair)).collect();
         let mut about = Vec::new();
         about.extend(changed("pipeline", one.pipeline.as_str().into(), other.pipeline.as_str().into()));
         about.extend(changed("file", one.file.as_str().into(), other.file.as_str().into()));
@@ -172,14 +175,8 @@ impl Comparison<'_> {
         differing_leaves(&one.params, &other.params, String::new(), &mut |name, from, to| {
             params.push(Changed { name, from: from.clone(), to: to.clone() });
         });
-        RunDiff {
-            runs: [one.id.clone(), other.id.clone()],
-            of: None,
-            about,
-            params,
-            same: pairs.len() - changes.len(),
-            nodes: changes,
-        }
+        let (runs, same) = ([one.id.clone(), other.id.clone()], pairs.len() - nodes.len());
+        RunDiff { runs, of: None, about, params, nodes, same }
     }
 
     fn node(&self, pair: Pair<'_>) -> Option<NodeChange> {
@@ -203,8 +200,14 @@ impl Comparison<'_> {
         let mut reasons = change.reasons.iter();
         change.follows =
             !change.reasons.is_empty() && reasons.all(|reason| matches!(reason, Reason::InputChanged { .. }));
-        change.figures = figures(&results);
-        let mut content = Content::default();
+        if let [Some(one), Some(other)] = results {
+            for name in one.figures.keys().chain(other.figures.keys()).collect::<BTreeSet<_>>() {
+                let (from, to) = (one.figures.get(name).copied(), other.figures.get(name).copied());
+                change.figures.extend(changed(name, from.into(), to.into()));
+            }
+        }
+        // The metrics of both runs by id, over all metric tables of the node.
+        let mut metrics = <[BTreeMap<String, Metric>; 2]>::default();
         for port in one.outputs.keys().chain(other.outputs.keys()).collect::<BTreeSet<_>>() {
             let (from, to) = (one.outputs.get(port), other.outputs.get(port));
             let (before, after) = (from.map(|output| output.rows), to.map(|output| output.rows));
@@ -213,12 +216,22 @@ impl Comparison<'_> {
                 continue;
             }
             change.outputs.push(port.clone());
-            if let Err(error) = content.add(self, port, one, other) {
-                change.not_compared.push(NotCompared { port: port.clone(), reason: error.message });
+            match self.tables(port, one, other) {
+                Ok((table, [from, to])) => {
+                    change.tables.extend(table);
+                    metrics[0].extend(from);
+                    metrics[1].extend(to);
+                }
+                Err(error) => change.not_compared.push(NotCompared { port: port.clone(), reason: error.message }),
             }
         }
-        change.metrics = content.metric_changes();
-        change.tables = content.tables;
+        let [before, after] = &metrics;
+        for id in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+            let (from, to) = (before.get(id).cloned(), after.get(id).cloned());
+            if from != to {
+                change.metrics.push(MetricChange { id: id.clone(), from, to });
+            }
+        }
         Some(change)
     }
 
@@ -236,49 +249,18 @@ impl Comparison<'_> {
             _ => Ok(None),
         }
     }
-}
 
-/// What differs in the tables of a node.
-#[derive(Default)]
-struct Content {
-    /// The metrics of both runs by id.
-    metrics: [BTreeMap<String, Metric>; 2],
-    tables: Vec<TableChange>,
-}
-
-impl Content {
-    /// Compares the tables of a port whose content differs. If one of them cannot be read, nothing of either is added.
-    fn add(
-        &mut self,
-        comparison: &Comparison<'_>,
-        port: &str,
-        one: &NodeRun,
-        other: &NodeRun,
-    ) -> Result<(), OperatorError> {
-        let (from, to) = (comparison.table(one, port)?, comparison.table(other, port)?);
+    /// Compares the tables of a port whose content differs: the numbers of their rows, and the metrics in each of them.
+    fn tables(&self, port: &str, one: &NodeRun, other: &NodeRun) -> Result<Tables, OperatorError> {
+        let (from, to) = (self.table(one, port)?, self.table(other, port)?);
         let metrics = [metric_rows(from.as_ref())?, metric_rows(to.as_ref())?];
-        if let (Some(from), Some(to)) = (&from, &to) {
-            self.tables.extend(table_change(port, from, to)?);
-        }
-        for (all, found) in self.metrics.iter_mut().zip(metrics) {
-            all.extend(found);
-        }
-        Ok(())
-    }
-
-    /// Returns the metrics that differ, over all metric tables of the node.
-    fn metric_changes(&self) -> Vec<MetricChange> {
-        let [from, to] = &self.metrics;
-        let mut changes = Vec::new();
-        for id in from.keys().chain(to.keys()).collect::<BTreeSet<_>>() {
-            let (from, to) = (from.get(id).cloned(), to.get(id).cloned());
-            if from != to {
-                changes.push(MetricChange { id: id.clone(), from, to });
-            }
-        }
-        changes
+        let (Some(from), Some(to)) = (from, to) else { return Ok((None, metrics)) };
+        Ok((compared(port, &from, &to)?, metrics))
     }
 }
+
+/// How the tables of a port differ, and the metrics in them by id.
+type Tables = (Option<TableChange>, [BTreeMap<String, Metric>; 2]);
 
 fn metric_rows(table: Option<&RowsInput>) -> Result<BTreeMap<String, Metric>, OperatorError> {
     let Some(table) = table.filter(|table| table.kind == RecordKind::Metric) else { return Ok(BTreeMap::new()) };
@@ -309,12 +291,80 @@ fn outcome(node: &NodeRun) -> &'static str {
     }
 }
 
-fn figures(results: &[Option<&NodeResult>; 2]) -> Vec<Changed> {
-    let [Some(one), Some(other)] = results else { return Vec::new() };
-    let mut changes = Vec::new();
-    for name in one.figures.keys().chain(other.figures.keys()).collect::<BTreeSet<_>>() {
-        let (from, to) = (one.figures.get(name).copied(), other.figures.get(name).copied());
-        changes.extend(changed(name, from.into(), to.into()));
+/// Two nodes that stand for one another; `None` if a run has no such node.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    one: Option<&'a NodeRun>,
+    other: Option<&'a NodeRun>,
+}
+
+/// Pairs nodes of the same name, in the order in which those of the second run ended.
+fn by_name<'a>(one: &'a [NodeRun], other: &'a [NodeRun]) -> Vec<Pair<'a>> {
+    let names: IndexSet<&str> = other.iter().chain(one).map(|node| node.node.as_str()).collect();
+    names.into_iter().map(|name| Pair { one: last(one, name), other: last(other, name) }).collect()
+}
+
+/// Returns the last record of a node.
+fn last<'a>(nodes: &'a [NodeRun], name: &str) -> Option<&'a NodeRun> {
+    nodes.iter().rfind(|node| node.node == name)
+}
+
+/// Nodes of a run by the tables and folders that they made: equal content may have several makers.
+type Makers<'a> = BTreeMap<Digest, Vec<&'a NodeRun>>;
+
+fn makers(nodes: &[NodeRun]) -> Makers<'_> {
+    let mut makers = Makers::new();
+    for node in nodes {
+        for (port, output) in &node.outputs {
+            // Nodes without rejects have equal ones: they say nothing of who read whose.
+            if port != "rejects" || output.rows > 0 {
+                makers.entry(output.id.digest()).or_default().push(node);
+            }
+        }
     }
-    changes
+    makers
+}
+
+/// Returns the makers of what a node read.
+fn makers_of<'a>(makers: &Makers<'a>, read: &InputIdentity, reader: &NodeRun) -> Vec<&'a NodeRun> {
+    let mut found = makers.get(&read.digest).cloned().unwrap_or_default();
+    found.retain(|maker| maker.node != reader.node);
+    found
+}
+
+/// Chooses the makers that stand for one another: variants of one node, or else the last ones. (A filter that keeps all rows
+/// gives what it read.)
+fn alike<'a>(makers: &[&'a NodeRun], partners: &[&'a NodeRun]) -> Option<(&'a NodeRun, &'a NodeRun)> {
+    for maker in makers {
+        for partner in partners {
+            if node_id::name(&maker.node) == node_id::name(&partner.node) {
+                return Some((maker, partner));
+            }
+        }
+    }
+    Some((makers.last()?, partners.last()?))
+}
+
+/// Pairs two nodes and, step by step, the makers of what they read at the same port. What both read is left out: it is
+/// equal. Sorted by the order in which the nodes of the second run ended.
+fn upstream<'a>(store: &Store, nodes: [&'a [NodeRun]; 2], start: [&'a NodeRun; 2]) -> Vec<Pair<'a>> {
+    let ([first, second], [one, other]) = (nodes, start);
+    let [makers, partners] = nodes.map(makers);
+    let mut found: IndexSet<(&str, &str)> = IndexSet::new();
+    let mut open = VecDeque::from([(one, other)]);
+    while let Some((one, other)) = open.pop_front() {
+        if !found.insert((&one.node, &other.node)) {
+            continue;
+        }
+        let mut others = store.inputs_of(other);
+        for read in store.inputs_of(one) {
+            let Some(index) = others.iter().position(|other| other.port == read.port) else { continue };
+            let partner = others.remove(index);
+            if read.digest != partner.digest {
+                open.extend(alike(&makers_of(&makers, &read, one), &makers_of(&partners, &partner, other)));
+            }
+        }
+    }
+    found.sort_by_cached_key(|(_, other)| second.iter().rposition(|node| node.node == *other));
+    found.into_iter().map(|(one, other)| Pair { one: last(first, one), other: last(second, other) }).collect()
 }

@@ -150,13 +150,7 @@ impl Report {
         self.findings.push(Finding { severity, check, node, place, message });
     }
 
-    pub(super) fn differs(
-        &mut self,
-        check: &'static str,
-        node: &str,
-        place: Option<String>,
-        message: impl Into<String>,
-    ) {
-        self.find(Severity::Difference, check, node, place, message);
+    pub(super) fn differs(&mut self, check: &'static str, node: &str, place: Option<String>, what: impl Into<String>) {
+        self.find(Severity::Difference, check, node, place, what);
     }
 }

@@ -2,10 +2,8 @@
 
 /// Formats a Unix time as RFC 3339 in UTC, to the millisecond: `2026-11-20T13:15:02.250Z`.
 pub fn rfc3339(unix: f64) -> String {
-    let millis = (unix.max(0.0) * 1000.0).round() as i64;
-    chrono::DateTime::from_timestamp_millis(millis)
-        .unwrap_or_default()
-        .to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+    let moment = chrono::DateTime::from_timestamp_millis((unix.max(0.0) * 1000.0).round() as i64);
+    moment.unwrap_or_default().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]

@@ -127,8 +127,7 @@ pub(crate) fn selection(rows: impl Iterator<Item = usize>) -> Vec<RowSelector> {
 
 /// Opens a part of a table.
 pub(crate) fn open(part: &Path) -> Result<Builder, OperatorError> {
-    let file = File::open(part).context("open", part)?;
-    Ok(Builder::try_new(file)?)
+    Ok(Builder::try_new(File::open(part).context("open", part)?)?)
 }
 
 /// Returns the leaf column of a path.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use arrow::datatypes::{DataType, Field};
 use indexmap::IndexMap;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use url::Url;
 
 use super::instant::rfc3339;
@@ -149,28 +149,24 @@ impl Emitter {
         let mut tags = vec![("cached", "true".to_owned())];
         tags.extend(key.map(|key| ("key", key.to_string())));
         let facets = json!({"tags": self.tags(tags)});
-        vec![
-            self.node_event("START", node, None, time, facets.clone()),
-            self.node_event(Ending::Complete, node, result.as_ref(), time, facets),
-        ]
+        let start = self.node_event("START", node, None, time, facets.clone());
+        vec![start, self.node_event(Ending::Complete, node, result.as_ref(), time, facets)]
     }
 
     /// Reports a failed node, which may not have started.
     pub fn node_failed(&mut self, node: &str, message: &str, time: f64) -> Vec<Value> {
         let mut events = self.begin_if_needed(node, time);
         self.open.remove(node);
-        let facets = json!({"errorMessage": error_message(message)});
-        events.push(self.node_event(Ending::Fail, node, None, time, facets));
+        events.push(self.node_event(Ending::Fail, node, None, time, json!({"errorMessage": error_message(message)})));
         events
     }
 
     /// Reports a skipped or stopped node. A node that never started has no run and no events.
     pub fn node_skipped(&mut self, node: &str, time: f64) -> Vec<Value> {
-        if self.open.remove(node) {
-            vec![self.node_event(Ending::Abort, node, None, time, json!({}))]
-        } else {
-            Vec::new()
+        if !self.open.remove(node) {
+            return Vec::new();
         }
+        vec![self.node_event(Ending::Abort, node, None, time, json!({}))]
     }
 
     /// Records that a node's output was delivered.
@@ -347,11 +343,10 @@ impl Emitter {
     }
 
     fn column_lineage(&self, lineage: &ColumnLineage, job: &Job) -> Value {
-        let fields = lineage.fields.iter();
-        let fields: Map<String, Value> = fields
-            .map(|(column, uses)| (column.clone(), json!({"inputFields": self.input_fields(uses, job)})))
-            .collect();
-        let mut facet_fields = json!({"fields": fields});
+        let mut facet_fields = json!({"fields": {}});
+        for (column, uses) in &lineage.fields {
+            facet_fields["fields"][column] = json!({"inputFields": self.input_fields(uses, job)});
+        }
         if !lineage.rows.is_empty() {
             facet_fields["dataset"] = json!(self.input_fields(&lineage.rows, job));
         }
@@ -457,8 +452,7 @@ fn version_facet(version: &str) -> Value {
 }
 
 fn job_type(kind: &str) -> Value {
-    let fields = json!({"processingType": "BATCH", "integration": SOURCE, "jobType": kind});
-    facet("2-0-4/JobTypeJobFacet", fields)
+    facet("2-0-4/JobTypeJobFacet", json!({"processingType": "BATCH", "integration": SOURCE, "jobType": kind}))
 }
 
 fn job_facets(job: &Job) -> Value {

@@ -82,11 +82,7 @@ struct Numbers {
 ///
 /// # Errors
 /// Fails if a table cannot be read.
-pub(super) fn table_change(
-    port: &str,
-    one: &RowsInput,
-    other: &RowsInput,
-) -> Result<Option<TableChange>, OperatorError> {
+pub(super) fn compared(port: &str, one: &RowsInput, other: &RowsInput) -> Result<Option<TableChange>, OperatorError> {
     if one.kind != other.kind || one.kind == RecordKind::Metric || one.rows.max(other.rows) > MOST_ROWS {
         return Ok(None);
     }
@@ -158,12 +154,8 @@ impl Numbers {
 }
 
 fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers) -> Option<TableChange> {
-    let mut both = Vec::new();
-    for (id, from) in &from.rows {
-        if let Some(to) = to.rows.get(id) {
-            both.push((id.as_str(), from, to));
-        }
-    }
+    let both = from.rows.iter().filter_map(|(id, from)| Some((id.as_str(), from, to.rows.get(id)?)));
+    let both: Vec<_> = both.collect();
     let shared = both.len() as u64;
     // Column by column: the values of all columns of a large table need too much memory.
     let mut changed = Vec::new();

@@ -1,14 +1,15 @@
-//! Interprets a word of the command line: a run, a node, an artifact, a result, or a file.
+//! Interprets a word of the command line: a run, a node, an artifact, a result, or a file. If no run is named, a name
+//! stands for an output of the newest run of the one pipeline that has it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::catalog::Catalog;
-use super::newest::{earlier_run, has_one, newest_output};
-use super::output_name::{Missing, NotFound, came_to_nothing, of_loop, output_of};
+use super::output_name::{Missing, NamedOutput, NotFound, came_to_nothing, of_loop, output_of};
+use crate::diagnostic::SourceMap;
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
-use crate::spec::{advice, meant_output as meant};
-use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
+use crate::spec::{self, Overrides, advice, meant_output as meant};
+use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, RunRecord, Store};
 
 /// Minimum digits of an abbreviated digest.
 const LEAST_DIGITS: usize = 4;
@@ -54,16 +55,9 @@ pub enum Target {
 /// Fails if there is no run, or more than one.
 pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
     let ids = store.run_ids();
-    let back = match text {
-        "latest" => Some(0),
-        "previous" => Some(1),
-        _ => None,
-    };
-    if let Some(back) = back {
-        return match ids.iter().rev().filter(|id| !store.is_imported(id)).nth(back) {
-            Some(id) => Ok(id.clone()),
-            None => Err(NotFound::new(format!("there is no {text} run in the store yet"), None)),
-        };
+    if let Some(back) = ["latest", "previous"].iter().position(|word| *word == text) {
+        let own = ids.iter().rev().filter(|id| !store.is_imported(id)).nth(back);
+        return own.cloned().ok_or(NotFound::new(format!("there is no {text} run in the store yet"), None));
     }
     let found: Vec<&String> = ids.iter().filter(|id| id.starts_with(text)).collect();
     match found.as_slice() {
@@ -149,8 +143,7 @@ pub fn choices(store: &Store, text: &str, target: &Target) -> Vec<Target> {
 }
 
 fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
-    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_hex || text.len() < LEAST_DIGITS {
+    if text.len() < LEAST_DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(None);
     }
     let text = text.to_ascii_lowercase();
@@ -160,13 +153,11 @@ fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
     let keys = catalog.results().map(|result| result.key).chain(catalog.damaged().map(|(key, _)| *key));
     found.extend(keys.filter(|key| key.to_string().starts_with(&text)).map(Target::Result));
     found.extend(sources(catalog, |_, content| content.starts_with(&text) && Digest::parse(content).is_some()));
-    match found.len() {
-        0 | 1 => Ok(found.pop()),
-        count => {
-            let message = format!("`{text}` is the prefix of {count} digests in the store");
-            Err(NotFound::new(message, Some("write more of it".to_owned())))
-        }
+    if found.len() > 1 {
+        let message = format!("`{text}` is the prefix of {} digests in the store", found.len());
+        return Err(NotFound::new(message, Some("write more of it".to_owned())));
     }
+    Ok(found.pop())
 }
 
 /// Returns the sources (name in the key, content) accepted by a test, each content once.
@@ -192,16 +183,16 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
         let mut found = sources(catalog, |name, _| name == text);
         return Ok((found.len() == 1).then(|| found.remove(0)));
     }
-    let digest = match hash_file(&path) {
-        Ok(digest) => digest,
-        Err(error) => return Err(NotFound::unreadable(format!("`{text}` cannot be read: {error}"))),
-    };
+    let digest = hash_file(&path).map_err(|error| NotFound::unreadable(format!("`{text}` cannot be read: {error}")))?;
     let mut found = sources(catalog, |_, content| content == digest.hex());
     if let Some(Target::Source { content, .. }) = found.pop() {
         return Ok(Some(Target::Source { name: text.to_owned(), content }));
     }
-    if let Some(id) = delivered(store, catalog, &digest) {
-        return Ok(Some(Target::Delivered { name: text.to_owned(), id }));
+    // The folder artifact that contains a file with that content.
+    for id in catalog.artifacts() {
+        if store.artifact(id).is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == digest)) {
+            return Ok(Some(Target::Delivered { name: text.to_owned(), id: *id }));
+        }
     }
     let message = format!("no result in the store used or wrote `{text}` with its current content");
     let read = read_before(catalog, &path);
@@ -230,15 +221,6 @@ fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<Strin
     None
 }
 
-/// Returns the folder artifact that contains a file with that content.
-fn delivered(store: &Store, catalog: &Catalog, digest: &Digest) -> Option<ArtifactId> {
-    let mut artifacts = catalog.artifacts();
-    let found = artifacts.find(|id| {
-        store.artifact(id).is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == *digest))
-    })?;
-    Some(*found)
-}
-
 /// Returns the content with which a path was last read.
 fn read_before(catalog: &Catalog, path: &Path) -> Option<String> {
     let path = std::path::absolute(path).ok()?.display().to_string();
@@ -252,10 +234,7 @@ fn read_before(catalog: &Catalog, path: &Path) -> Option<String> {
 
 /// Says for a command with `--run` that a run has no such output, and which earlier run has it, or what may be meant.
 pub fn no_output(store: &Store, run: &str, name: &str) -> NotFound {
-    match earlier_run(store, run, name) {
-        Some(earlier) => only_in(run, name, &earlier),
-        None => no_node(store, run, name),
-    }
+    earlier_run(store, run, name).map_or_else(|| no_node(store, run, name), |earlier| only_in(run, name, &earlier))
 }
 
 fn only_in(run: &str, name: &str, earlier: &str) -> NotFound {
@@ -278,4 +257,113 @@ pub fn meant_output(store: &Store, runs: &[String], text: &str) -> Option<String
     let names: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
     let handed_on = store.run(run).map(|record| record.handed_on).unwrap_or_default();
     Some(meant(text, &names, handed_on.keys().map(String::as_str)))
+}
+
+/// Returns the output of that name (`NODE`, `NODE.PORT`, `LOOP.NAME`) of the newest run of its pipeline.
+///
+/// # Errors
+/// Fails if the newest runs of several pipelines have it, or if only an earlier run has.
+pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Option<NamedOutput>, NotFound> {
+    let newest = newest_of_each(store);
+    // Of an imported run, or of a pipeline that is no longer here: meant only if no pipeline that is here had it.
+    let mut elsewhere = None;
+    let mut found: Vec<(&RunRecord, NamedOutput)> = Vec::new();
+    for record in &newest {
+        let Some(output) = output_of(store, std::slice::from_ref(&record.id), text)? else { continue };
+        if is_here(directory, record, &newest) {
+            found.push((record, output));
+        } else {
+            elsewhere = elsewhere.or(Some(output));
+        }
+    }
+    if found.len() > 1 {
+        let message = format!("{} pipelines have `{text}`", found.len());
+        let choices = found.iter().map(|(run, _)| format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
+        let help = format!(
+            "choose a run with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
+            choices.collect::<Vec<_>>().join(", ")
+        );
+        return Err(NotFound::new(message, Some(help)));
+    }
+    if let Some((_, output)) = found.pop() {
+        return Ok(Some(output));
+    }
+    for run in store.newest_runs() {
+        let Some(output) = output_of(store, std::slice::from_ref(&run), text)? else { continue };
+        let newer = match store.run(&run) {
+            Some(earlier) if !store.is_imported(&run) => newest.iter().find(|newer| newer.pipeline == earlier.pipeline),
+            _ => None,
+        };
+        match newer.filter(|newer| is_here(directory, newer, &newest)) {
+            None => elsewhere = elsewhere.or(Some(output)),
+            // The pin of this name is meant.
+            Some(_) if store.pinned(text).is_ok_and(|pin| pin.is_some()) => return Ok(None),
+            Some(newer) => return Err(only_earlier(store, newer, &run, text)),
+        }
+    }
+    Ok(elsewhere)
+}
+
+/// Returns the newest run before `run` of the same pipeline that has an output of that name.
+fn earlier_run(store: &Store, run: &str, text: &str) -> Option<String> {
+    let record = store.run(run)?;
+    for earlier in store.newest_runs() {
+        // Ids of runs sort by time.
+        if earlier.as_str() < run
+            && store.run(&earlier).is_some_and(|other| other.pipeline == record.pipeline)
+            && matches!(output_of(store, std::slice::from_ref(&earlier), text), Ok(Some(_)))
+        {
+            return Some(earlier);
+        }
+    }
+    None
+}
+
+/// Returns the newest run of each pipeline, the newest first.
+fn newest_of_each(store: &Store) -> Vec<RunRecord> {
+    let mut names = BTreeSet::new();
+    let mut newest = Vec::new();
+    for id in store.newest_runs() {
+        if store.is_imported(&id) {
+            continue;
+        }
+        let Some(record) = store.run(&id) else { continue };
+        if names.insert(record.pipeline.clone()) {
+            newest.push(record);
+        }
+    }
+    newest
+}
+
+/// Whether the file of a run is here and still has that pipeline. In a store of several folders, another pipeline may have
+/// a file of the same name. A file that cannot be read, as it may be while somebody edits it, has its newest run's.
+fn is_here(directory: &Path, run: &RunRecord, newest: &[RunRecord]) -> bool {
+    let file = directory.join(&run.file);
+    if !file.is_file() {
+        return false;
+    }
+    match name_in(&file) {
+        Some(name) => name == run.pipeline,
+        None => newest.iter().find(|other| other.file == run.file).is_some_and(|other| other.id == run.id),
+    }
+}
+
+/// Returns the name of the pipeline in a file; `None` if it cannot be read.
+pub(crate) fn name_in(file: &Path) -> Option<String> {
+    spec::read(file, &Overrides::default(), &mut SourceMap::default()).spec.map(|spec| spec.name)
+}
+
+/// The error of a name that the newest run of a pipeline has no output for, but an earlier one has.
+fn only_earlier(store: &Store, newer: &RunRecord, earlier: &str, text: &str) -> NotFound {
+    let (id, pipeline) = (&newer.id, &newer.pipeline);
+    let message = match came_to_nothing(store, std::slice::from_ref(id), text) {
+        _ if store.is_running(id) => format!("`{text}` is not there yet: run {id} of `{pipeline}` is running"),
+        Some(why) => why.message,
+        None => format!("the newest run {id} of `{pipeline}` has no output of `{text}`"),
+    };
+    NotFound::new(message, Some(has_one(earlier)))
+}
+
+fn has_one(earlier: &str) -> String {
+    format!("an earlier run has one: `--run {earlier}`; or run the pipeline again")
 }

@@ -147,8 +147,7 @@ impl Roots {
             }
             Target::Source { content, .. } => {
                 let readers = catalog.results().filter(|result| {
-                    let sources = Preimage::read(&result.preimage).sources;
-                    sources.iter().any(|source| source.content == *content)
+                    Preimage::read(&result.preimage).sources.iter().any(|source| source.content == *content)
                 });
                 Self { keys: readers.map(|result| result.key).collect(), ..Self::default() }
             }
@@ -209,21 +208,12 @@ fn is_empty(catalog: &Catalog, id: &ArtifactId) -> bool {
     output.is_some_and(|output| output.rows == 0 && matches!(output.artifact_type, ArtifactType::Rows { .. }))
 }
 
-impl Graph {
-    /// Marks the outputs whose files were released.
-    pub fn mark_released(&mut self, store: &Store) {
-        for output in self.steps.iter_mut().flat_map(|step| &mut step.outputs) {
-            output.released = store.release_of(&output.artifact).is_some();
-        }
-    }
-}
-
 /// Returns a closure as data for display and tools.
-pub fn graph(closure: &Closure, asked: &BTreeSet<ArtifactId>) -> Graph {
-    Graph { steps: closure.steps.iter().map(|step| graph_step(step, asked)).collect() }
+pub fn graph(store: &Store, closure: &Closure, asked: &BTreeSet<ArtifactId>) -> Graph {
+    Graph { steps: closure.steps.iter().map(|step| graph_step(store, step, asked)).collect() }
 }
 
-fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
+fn graph_step(store: &Store, step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
     let (result, preimage) = (&step.result, &step.preimage);
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for input in &step.inputs {
@@ -246,7 +236,7 @@ fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
             rows: output.rows,
             bytes: output.bytes,
             asked: asked.contains(&output.id),
-            released: false,
+            released: store.release_of(&output.id).is_some(),
         });
     }
     GraphStep {

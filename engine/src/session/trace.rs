@@ -61,14 +61,13 @@ impl LineageView<'_> {
         let roots = Roots::of(&store, &catalog, &target);
         let by_target = if matches!(target, Target::Source { .. }) { Direction::Down } else { Direction::Up };
         let direction = direction.unwrap_or(by_target);
-        let closure = match direction {
+        let mut closure = match direction {
             Direction::Up => upstream(&catalog, &roots),
             Direction::Down => downstream(&catalog, &roots),
         };
         let gatherers = self.session.registry().iter().filter(|entry| entry.gathers);
-        let closure = closure.with_gatherers(gatherers.map(|entry| entry.name.to_owned()).collect());
-        let mut graph = graph(&closure, &roots.artifacts);
-        graph.mark_released(&store);
+        closure.gatherers = gatherers.map(|entry| entry.name.to_owned()).collect();
+        let graph = graph(&store, &closure, &roots.artifacts);
         Ok(Trace { graph, direction, store, closure, roots, _in_use: in_use })
     }
 }

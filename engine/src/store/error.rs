@@ -208,12 +208,6 @@ pub(super) fn reason(error: &object_store::Error) -> String {
     if message.contains(&innermost) { message } else { format!("{message} ({innermost})") }
 }
 
-impl StoreError {
-    pub(crate) fn io<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io { action, path: path.to_owned(), source }
-    }
-}
-
 /// Adds to an error of the system what failed, and where.
 pub(crate) trait IoContext<T> {
     /// Names the failed action and its path.
@@ -222,7 +216,7 @@ pub(crate) trait IoContext<T> {
 
 impl<T> IoContext<T> for io::Result<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, StoreError> {
-        self.map_err(StoreError::io(action, path))
+        self.map_err(|source| StoreError::Io { action, path: path.to_owned(), source })
     }
 }
 

@@ -28,18 +28,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::artifacts::artifact::ArtifactId;
 use super::error::{IoContext, StoreError};
 use super::files::if_there;
-use super::lease::owner;
-use super::lease::owner::Owner;
+use super::lease::owner::{self, Owner};
 use super::nofollow;
 use super::paths::{record_place, sharded};
-use super::records::checksum::{seal, sealed_json};
+use super::records::checksum::{read_json, seal};
 use super::remote::Remote;
 use crate::fingerprint::{Digest, NodeKey, StatRecord};
 
@@ -123,11 +122,8 @@ impl Store {
 
     /// Whether the store exists.
     pub fn exists(&self) -> bool {
-        match &self.remote {
-            // The local copy exists as soon as the shared store is opened.
-            Some(remote) => remote.exists,
-            None => self.root.join(FORMAT).is_file(),
-        }
+        // The local copy of a shared store exists as soon as that is opened.
+        self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists)
     }
 
     /// Whether several machines share it.
@@ -137,10 +133,7 @@ impl Store {
 
     /// Returns the value of `--store`: a URL or the folder.
     pub fn address(&self) -> String {
-        match &self.remote {
-            Some(remote) => remote.url.clone(),
-            None => self.root().display().to_string(),
-        }
+        self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url.clone())
     }
 
     /// Reports whether every query of the shared store since it was opened succeeded. After a failure, "unknown" may
@@ -149,23 +142,13 @@ impl Store {
     /// # Errors
     /// Why it was not reached.
     pub fn sound(&self) -> Result<(), StoreError> {
-        match self.remote.as_ref().and_then(|remote| remote.fault()) {
-            Some(fault) => Err(StoreError::Earlier(fault)),
-            None => Ok(()),
-        }
+        let fault = self.remote.as_ref().and_then(|remote| remote.learnt().fault.clone());
+        fault.map_or(Ok(()), |fault| Err(StoreError::Earlier(fault)))
     }
 
-    /// Marks all files of an artifact as verified.
-    pub(super) fn note_intact(&self, id: ArtifactId) {
-        self.intact.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-    }
-
-    pub(super) fn forget_intact(&self, id: &ArtifactId) {
-        self.intact.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    }
-
-    pub(super) fn is_noted_intact(&self, id: &ArtifactId) -> bool {
-        self.intact.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    /// The artifacts all of whose files are known to be verified.
+    pub(super) fn intact_ids(&self) -> MutexGuard<'_, BTreeSet<ArtifactId>> {
+        self.intact.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the store's folder.
@@ -180,18 +163,12 @@ impl Store {
 
     /// Returns a name that no other process has, on any machine.
     pub(super) fn process_name(&self) -> String {
-        let path = self.temporary();
-        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        self.temporary().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     /// Returns the name by which [`Store::is_alive`] knows this process.
     pub(super) fn owner(&self) -> &str {
         self.owner.name()
-    }
-
-    /// Whether the lock of this process can be seen, so that those of others on this machine can be, too.
-    pub(super) fn is_seen_alive(&self) -> bool {
-        owner::is_alive(&self.root.join("tmp"), self.owner())
     }
 
     /// Whether another process of that name uses the store now.
@@ -238,10 +215,6 @@ impl Store {
     /// Returns the path of a key's record, in `results` or `collected`.
     pub(super) fn record_path(&self, key: &NodeKey, folder: &str) -> PathBuf {
         self.root.join(record_place(key, folder))
-    }
-
-    pub(super) fn lease_path(&self, key: &NodeKey) -> PathBuf {
-        self.root.join("leases").join(key.0.hex())
     }
 
     /// Returns the folder of a memo.
@@ -292,10 +265,8 @@ impl Store {
 
     /// Returns the digests of external files that earlier runs saw; none if the file is damaged.
     pub fn known_sources(&self) -> BTreeMap<PathBuf, StatRecord> {
-        let text = fs::read(self.root.join(SOURCES)).unwrap_or_default();
         // A list without a checksum, of an earlier version, is not read: the files are hashed again.
-        let list = sealed_json::<KnownSources>(&text).unwrap_or_default();
-        list.files.into_iter().collect()
+        read_json::<KnownSources>(&self.root.join(SOURCES)).unwrap_or_default().files.into_iter().collect()
     }
 
     /// Stores digests of external files for later runs.
@@ -303,8 +274,7 @@ impl Store {
     /// # Errors
     /// Fails if they cannot be written.
     pub fn keep_sources(&self, known: &BTreeMap<PathBuf, StatRecord>) -> Result<(), StoreError> {
-        let files = known.iter().map(|(path, seen)| (path.clone(), seen.clone())).collect();
-        let list = KnownSources { files };
+        let list = KnownSources { files: known.clone().into_iter().collect() };
         self.write_file(&self.root.join(SOURCES), &seal(serde_json::to_vec(&list)?))
     }
 }

@@ -69,7 +69,6 @@
 // The order is the order of use where it has one: `layout` is `Store`, which every room extends.
 mod error;
 mod files;
-mod folder;
 mod nofollow;
 mod paths;
 mod layout;
@@ -83,8 +82,8 @@ mod remote;
 
 pub use artifacts::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use artifacts::checkpoint::Checkpoint;
-pub(crate) use artifacts::folder_digest::outside_id;
 pub use artifacts::lend::{Lent, lend};
+pub(crate) use artifacts::reader::outside_id;
 pub(crate) use artifacts::table::column_list;
 pub(crate) use artifacts::writer::as_stored;
 pub use artifacts::writer::{StoreSink, Written};
@@ -105,15 +104,15 @@ pub use memo::pieces::KeptPieces;
 pub use memo::{Memo, MemoDamage};
 pub use nofollow::fresh_folder;
 pub(crate) use paths::{artifact_place, description_place, memo_place, record_place, release_place};
-pub use records::check_outcome::CheckOutcome;
-pub use records::columns::{ColumnLineage, ColumnUse, Transformation};
 pub use records::labels::{Label, Mark};
-pub use records::node_result::{NodeResult, Origin, OutputRecord, SourceFile};
+pub use records::node_result::{
+    ColumnLineage, ColumnUse, NodeResult, Origin, OutputRecord, SourceFile, Transformation,
+};
 pub use records::pages::ShownPage;
 pub use records::pins::Pin;
 pub use records::record_damage::RecordDamage;
 pub use records::results::RecordState;
-pub use records::runs::{LedgerDamage, LedgerSeal, NodeOutcome, NodeRun, RunRecord, RunWriter};
+pub use records::runs::{CheckOutcome, LedgerDamage, LedgerSeal, NodeOutcome, NodeRun, RunRecord, RunWriter};
 pub(crate) use records::runs::{RUN_FILES, run_time};
 pub use records::schedules::{LogLock, ScheduleLease, Schedules, Switch};
 pub use records::spending::Spending;

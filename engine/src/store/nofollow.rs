@@ -14,9 +14,6 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, linkat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-/// Rights of new files and folders, before the umask.
-const FILE_MODE: u32 = 0o666;
-const FOLDER_MODE: u32 = 0o777;
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// How a folder is opened whose entries are named and not listed: its owner may have taken the right to list it away.
 #[cfg(target_os = "linux")]
@@ -63,8 +60,7 @@ fn explained(error: Errno, path: &Path) -> io::Error {
     // `O_DIRECTORY` reports a link as "not a directory".
     if matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::MLINK) {
         // The outermost link: those below it may be of what it leads to.
-        let above: Vec<&Path> = path.ancestors().collect();
-        if let Some(link) = above.into_iter().rev().find(|path| path.is_symlink()) {
+        if let Some(link) = path.ancestors().filter(|path| path.is_symlink()).last() {
             return io::Error::other(format!(
                 "{} is a link, and nothing is written through links inside a store: remove the link",
                 link.display()
@@ -93,7 +89,7 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
 
 fn create_one(path: &Path) -> Result<(), Errno> {
     let (parent, name) = entry(path)?;
-    mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE))
+    mkdirat(parent, name, Mode::from_raw_mode(0o777))
 }
 
 /// Whether nothing stands there, not even a link that leads nowhere.
@@ -112,7 +108,7 @@ pub fn fresh_folder(path: &Path) -> io::Result<()> {
 
 fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = entry(path).and_then(|(parent, name)| openat(parent, name, flags, Mode::from_raw_mode(FILE_MODE)));
+    let opened = entry(path).and_then(|(parent, name)| openat(parent, name, flags, Mode::from_raw_mode(0o666)));
     opened.map(File::from).map_err(|error| explained(error, path))
 }
 

@@ -272,7 +272,7 @@ fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) ->
     if result.since() >= wanted {
         return (result, false);
     }
-    store.result_since(&result.key, wanted).map_or((result, true), |newer| (newer, false))
+    store.fetch_record(&result.key, "results", wanted).map_or((result, true), |newer| (newer, false))
 }
 
 fn damage_reason(port: &str, damage: Damage) -> Reason {

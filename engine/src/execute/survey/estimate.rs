@@ -111,7 +111,7 @@ impl Work {
 /// Returns number and cost of the rows of other nodes with the same operator and model.
 fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, Usage)> {
     let mut memos: Vec<(f64, Digest)> = Vec::new();
-    for key in store.result_keys() {
+    for key in store.keys_below("results") {
         let Some(result) = store.result(&key) else { continue };
         let (Some(memo), Some(origin)) = (result.memo, &result.origin) else { continue };
         if Preimage::read(&result.preimage).operator == node.entry.name

@@ -58,10 +58,7 @@ impl ArtifactType {
     pub fn port_type(&self) -> Option<PortType> {
         match self {
             Self::Rows { kind, .. } => RecordKind::from_name(kind).map(PortType::Rows),
-            Self::Tree { kind } => {
-                let kinds = [TreeKind::Index, TreeKind::Model, TreeKind::Report, TreeKind::Files];
-                Some(PortType::Tree(kinds.into_iter().find(|tree| tree.name() == kind)?))
-            }
+            Self::Tree { kind } => TreeKind::ALL.into_iter().find(|tree| tree.name() == kind).map(PortType::Tree),
         }
     }
 }

@@ -21,8 +21,7 @@ pub struct Checkpoint {
 impl Store {
     /// Returns the checkpoint of the node with that key.
     pub fn checkpoint(&self, key: &NodeKey) -> Checkpoint {
-        let path = self.root().join(sharded("checkpoints", &key.0.hex()));
-        Checkpoint { store: self.clone(), path }
+        Checkpoint { store: self.clone(), path: self.root().join(sharded("checkpoints", &key.0.hex())) }
     }
 }
 

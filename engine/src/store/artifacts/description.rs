@@ -40,7 +40,7 @@ impl Described {
         // Without `take`, `read_to_end` asks for the length again.
         file.take(found.len()).read_to_end(&mut text).ok()?;
         let artifact: Artifact = serde_json::from_slice(&text).ok()?;
-        (artifact.id() == *id).then(|| Self { artifact, path, at: found.modified().ok() })
+        if artifact.id() == *id { Some(Self { artifact, path, at: found.modified().ok() }) } else { None }
     }
 }
 
@@ -73,12 +73,6 @@ impl Store {
             return None;
         }
         Described::read(self.description_path(id), id).or_else(|| Described::read(folder.join(IN_FOLDER), id))
-    }
-
-    /// Returns the time of the description of a local artifact.
-    pub(super) fn described_at(&self, id: &ArtifactId) -> Option<SystemTime> {
-        let paths = [self.description_path(id), self.artifact_folder(id).join(IN_FOLDER)];
-        paths.iter().find_map(|path| path.metadata().ok()?.modified().ok())
     }
 
     /// Returns the description of a local artifact.
@@ -129,28 +123,5 @@ impl Store {
         let description = self.description_path(id);
         nofollow::remove(&description).context("remove", &description)?;
         Ok(moved.map(|()| trash))
-    }
-
-    /// Moves the description of an artifact of an earlier version out of its folder. If that fails, as in a read-only
-    /// store, it stays there and still counts.
-    pub(super) fn move_description(&self, id: &ArtifactId) {
-        let (inside, beside) = (self.artifact_folder(id).join(IN_FOLDER), self.description_path(id));
-        if beside.exists() || read_description(&inside, id).is_none() {
-            return;
-        }
-        // A rename keeps the time of the description, by which the files are judged.
-        if let Err(error) = self.rename(&inside, &beside) {
-            tracing::debug!("cannot move {}: {error}", inside.display());
-        }
-    }
-
-    /// Removes descriptions whose folder is gone. The caller excludes all others.
-    pub(crate) fn remove_stray_descriptions(&self) {
-        for (name, path) in crate::store::folder::names_below(&self.root().join("artifacts")) {
-            let id = name.strip_suffix(".json").and_then(ArtifactId::parse);
-            if id.is_some_and(|id| !self.artifact_folder(&id).exists()) {
-                crate::store::files::clear(&path);
-            }
-        }
     }
 }

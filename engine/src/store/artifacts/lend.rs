@@ -1,14 +1,12 @@
 //! Gives programs a copy of a folder artifact, so that they can neither change the store's files nor add to them.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use super::description::{IN_FOLDER, is_in_folder};
 use crate::store::files::clear;
-use crate::store::nofollow;
-use crate::store::nofollow::EntryKind;
+use crate::store::nofollow::{self, EntryKind};
 
 /// Largest folder in bytes that is copied where the file system cannot share blocks between files. Larger ones are hard
 /// links, whose files are looked at again after the program has ended.
@@ -20,22 +18,15 @@ pub struct Lent {
     /// The program's own folder.
     pub folder: PathBuf,
     /// Files shared with the store, as they were.
-    shared: Vec<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    path: PathBuf,
-    bytes: u64,
-    modified: Option<SystemTime>,
+    shared: Vec<(PathBuf, Metadata)>,
 }
 
 impl Lent {
     /// Returns a file of the store that the program changed.
     pub fn changed(&self) -> Option<&Path> {
-        for Shared { path, bytes, modified } in &self.shared {
+        for (path, found) in &self.shared {
             match std::fs::metadata(path) {
-                Ok(now) if now.len() == *bytes && now.modified().ok() == *modified => {}
+                Ok(now) if now.len() == found.len() && now.modified().ok() == found.modified().ok() => {}
                 _ => return Some(path),
             }
         }
@@ -81,12 +72,13 @@ pub fn lend(artifact: &Path, to: &Path) -> io::Result<Lent> {
 }
 
 /// Copies or links one file. Returns its state if the store's own file was linked.
-fn lend_file(from: &Path, to: &Path, copied: bool) -> io::Result<Option<Shared>> {
+fn lend_file(from: &Path, to: &Path, copied: bool) -> io::Result<Option<(PathBuf, Metadata)>> {
     let mut source = nofollow::open(from)?;
     // Of the open file: its path may lead to another one by now.
-    let found: Metadata = source.metadata()?;
+    let found = source.metadata()?;
     let mut target = nofollow::create_new(to)?;
-    if shares_blocks(&source, &target) {
+    #[cfg(target_os = "linux")]
+    if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
         return Ok(None);
     }
     if copied {
@@ -95,20 +87,10 @@ fn lend_file(from: &Path, to: &Path, copied: bool) -> io::Result<Option<Shared>>
     }
     nofollow::remove_file(to)?;
     match nofollow::hard_link(from, to) {
-        Ok(()) => Ok(Some(Shared { path: from.to_owned(), bytes: found.len(), modified: found.modified().ok() })),
+        Ok(()) => Ok(Some((from.to_owned(), found))),
         // The artifacts are on another file system than `tmp/`.
         Err(_) => nofollow::copy(from, to).map(|_| None),
     }
-}
-
-#[cfg(target_os = "linux")]
-fn shares_blocks(source: &File, target: &File) -> bool {
-    rustix::fs::ioctl_ficlone(target, source).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn shares_blocks(_source: &File, _target: &File) -> bool {
-    false
 }
 
 #[cfg(test)]

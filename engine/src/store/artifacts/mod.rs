@@ -6,10 +6,8 @@
 
 pub(super) mod artifact;
 pub(super) mod table;
-pub(super) mod part;
 pub(super) mod unique;
 pub(super) mod description;
-pub(super) mod folder_digest;
 pub(super) mod reader;
 pub(super) mod writer;
 pub(super) mod checkpoint;

@@ -6,11 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::artifact::Part;
-use super::part::file_part;
+use super::table::file_part;
 use crate::error::OperatorError;
 use crate::store::error::IoContext;
-use crate::store::nofollow;
-use crate::store::nofollow::EntryKind;
+use crate::store::nofollow::{self, EntryKind};
 
 /// Describes the files of a folder that this process filled. `copy` is a path that nothing else uses.
 pub(crate) fn described(folder: &Path, port: &str, copy: &Path) -> Result<Vec<Part>, OperatorError> {
@@ -91,11 +90,8 @@ fn listed(folder: &Path, port: &str) -> Result<Vec<(PathBuf, EntryKind)>, Operat
 }
 
 fn unfit(path: &Path, what: &str) -> OperatorError {
-    OperatorError::data(format!(
-        "the output folder contains what is neither file nor folder: {} is {what}",
-        path.display()
-    ))
-    .with_help("write files and folders, or links to files")
+    let message = format!("the output folder contains what is neither file nor folder: {} is {what}", path.display());
+    OperatorError::data(message).with_help("write files and folders, or links to files")
 }
 
 /// Copies the file to which a link in the folder leads.
@@ -119,15 +115,13 @@ fn copy_linked(folder: &Path, path: &Path, to: &Path) -> Result<(), OperatorErro
 fn separate(path: &Path, copy: &Path) -> Result<(), OperatorError> {
     use std::os::unix::fs::MetadataExt;
     let mut file = nofollow::open(path).context("open", path)?;
-    let names = file.metadata().context("read", path)?.nlink();
-    if names == 1 && !may_have_writer(&file) {
+    if file.metadata().context("read", path)?.nlink() == 1 && !may_have_writer(&file) {
         return Ok(());
     }
     nofollow::remove(copy).context("remove", copy)?;
     let mut target = nofollow::create_new(copy).context("create", copy)?;
     io::copy(&mut file, &mut target).context("copy", path)?;
-    nofollow::rename(copy, path).context("write", path)?;
-    Ok(())
+    Ok(nofollow::rename(copy, path).context("write", path)?)
 }
 
 /// Whether any process has the file open for writing, or may have: then no read lease is given.

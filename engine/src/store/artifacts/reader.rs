@@ -1,4 +1,4 @@
-//! Opens artifacts and verifies their files.
+//! Opens artifacts and verifies their files. Identifies a folder outside the store by its content.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,9 +10,11 @@ use rayon::prelude::*;
 use searchmill_schemas::RecordKind;
 
 use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
-use super::description::{Described, IN_FOLDER, is_in_folder};
+use super::description::{Described, IN_FOLDER, is_in_folder, read_description};
+use super::table::file_part;
+use crate::error::OperatorError;
 use crate::fingerprint::hash_file;
-use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
+use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput, TreeKind};
 use crate::store::error::{Damage, IoContext, StoreError};
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -32,6 +34,33 @@ fn look_at(folder: &Path, part: &Part, described: Option<SystemTime>) -> Result<
     if fits && (older || is_whole(folder, part)) { Ok(!older) } else { Err(Damage::Corrupt) }
 }
 
+/// Returns the id that the folder would have as an artifact. Reads all its files.
+///
+/// # Errors
+/// Fails if a file cannot be read.
+pub(crate) fn outside_id(folder: &Path, kind: TreeKind) -> Result<ArtifactId, OperatorError> {
+    let described = is_in_folder(folder);
+    let mut names = Vec::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(current) = pending.pop() {
+        for entry in fs::read_dir(&current).context("read", &current)? {
+            let path = entry.context("read", &current)?.path();
+            if path.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(folder).unwrap_or(&path);
+            // The description in a store of an earlier version is not part of the content.
+            if !(described && name == Path::new(IN_FOLDER)) {
+                names.push(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    names.sort();
+    let parts = names.into_iter().map(|name| file_part(folder, name, 0)).collect::<Result<_, _>>()?;
+    Ok(Artifact { artifact_type: (&PortType::Tree(kind)).into(), parts }.id())
+}
+
 impl Store {
     /// Returns the description of an artifact if it exists and matches its id.
     pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
@@ -45,13 +74,11 @@ impl Store {
     /// The damage.
     pub fn check(&self, id: &ArtifactId) -> Result<(), Damage> {
         let here = self.check_here(id);
-        match (&here, &self.remote) {
-            (Err(_), Some(remote)) => match (remote.check(id), here) {
-                // Damaged here and missing there counts as damaged.
-                (Err(Damage::Missing), here) => here,
-                (there, _) => there,
-            },
-            _ => here,
+        let (Err(_), Some(remote)) = (here, &self.remote) else { return here };
+        match remote.check(id) {
+            // Damaged here and missing there counts as damaged.
+            Err(Damage::Missing) => here,
+            there => there,
         }
     }
 
@@ -123,8 +150,7 @@ impl Store {
         for part in &artifact.parts {
             read |= look_at(&folder, part, described)?;
         }
-        let is_tree = matches!(artifact.artifact_type, ArtifactType::Tree { .. });
-        if is_tree && !self.strangers(id, &artifact).is_empty() {
+        if matches!(artifact.artifact_type, ArtifactType::Tree { .. }) && !self.strangers(id, &artifact).is_empty() {
             return Err(Damage::Corrupt);
         }
         // The description gets a new time: its files need not be read again. After all of them were judged, since it
@@ -137,7 +163,10 @@ impl Store {
 
     /// Whether a local part is intact. It is read only if it changed after the artifact was described.
     pub(crate) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
-        look_at(&self.artifact_folder(id), part, self.described_at(id)).is_ok()
+        let folder = self.artifact_folder(id);
+        let descriptions = [self.description_path(id), folder.join(IN_FOLDER)];
+        let described = descriptions.iter().find_map(|path| path.metadata().ok()?.modified().ok());
+        look_at(&folder, part, described).is_ok()
     }
 
     /// Reads every file of an artifact and compares digests.
@@ -164,7 +193,7 @@ impl Store {
             state => state,
         };
         if state.is_ok() {
-            self.note_intact(*id);
+            self.intact_ids().insert(*id);
         }
         Ok(state)
     }
@@ -175,7 +204,8 @@ impl Store {
     /// # Errors
     /// Fails like [`Store::intact`].
     pub fn intact_once(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
-        if self.is_noted_intact(id) { self.fetch(id) } else { self.intact(id) }
+        let is_verified = self.intact_ids().contains(id);
+        if is_verified { self.fetch(id) } else { self.intact(id) }
     }
 
     /// Reads every local file and compares digests.
@@ -183,8 +213,7 @@ impl Store {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
         let described = self.described_here(id).ok_or(Damage::Missing)?;
-        let parts = described.artifact.parts.par_iter();
-        let damaged: Vec<&Part> = parts.filter(|part| !is_whole(&folder, part)).collect();
+        let damaged: Vec<&Part> = described.artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
         for part in &damaged {
             let (path, mut later) = (folder.join(&part.name), SystemTime::now());
             if let Some(at) = described.at {
@@ -215,10 +244,8 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
-        match self.uninstall(id)? {
-            Some(trash) => nofollow::remove(&trash).context("remove", &trash),
-            None => Ok(()),
-        }
+        let Some(trash) = self.uninstall(id)? else { return Ok(()) };
+        nofollow::remove(&trash).context("remove", &trash)
     }
 
     /// Opens an artifact as the input of a kernel.
@@ -229,7 +256,15 @@ impl Store {
         if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
             return Err(StoreError::Damaged(*id, damage));
         }
-        self.move_description(id);
+        // A description of an earlier version moves out of the folder. If that fails, as in a read-only store, it stays
+        // there and still counts. A rename keeps its time, by which the files are judged.
+        let (inside, beside) = (self.artifact_folder(id).join(IN_FOLDER), self.description_path(id));
+        if !beside.exists()
+            && read_description(&inside, id).is_some()
+            && let Err(error) = self.rename(&inside, &beside)
+        {
+            tracing::debug!("cannot move {}: {error}", inside.display());
+        }
         let artifact = self.artifact_here(id);
         let port_type = artifact.as_ref().and_then(|artifact| artifact.artifact_type.port_type());
         let (Some(artifact), Some(port_type)) = (artifact, port_type) else {
@@ -240,13 +275,11 @@ impl Store {
         };
         match port_type {
             PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),
-            PortType::Tree(kind) => match self.check_here(id) {
-                Ok(()) => {
-                    let (path, digest) = (self.artifact_folder(id), id.to_string());
-                    Ok(InputArtifact::Tree(TreeInput { kind, path, digest }))
-                }
-                Err(damage) => Err(StoreError::Damaged(*id, damage)),
-            },
+            PortType::Tree(kind) => {
+                self.check_here(id).map_err(|damage| StoreError::Damaged(*id, damage))?;
+                let (path, digest) = (self.artifact_folder(id), id.to_string());
+                Ok(InputArtifact::Tree(TreeInput { kind, path, digest }))
+            }
         }
     }
 
@@ -255,13 +288,10 @@ impl Store {
         let parts: Vec<PathBuf> = artifact.parts.iter().map(|part| folder.join(&part.name)).collect();
         let schema = match parts.first() {
             None => kind.schema(),
-            Some(path) => {
-                let file = File::open(path).context("open", path)?;
-                match ParquetRecordBatchReaderBuilder::try_new(file) {
-                    Ok(reader) => reader.schema().clone(),
-                    Err(error) => return Err(StoreError::DamagedPart(path.clone(), error)),
-                }
-            }
+            Some(path) => match ParquetRecordBatchReaderBuilder::try_new(File::open(path).context("open", path)?) {
+                Ok(reader) => reader.schema().clone(),
+                Err(error) => return Err(StoreError::DamagedPart(path.clone(), error)),
+            },
         };
         let digests = artifact.parts.iter().map(|part| part.digest.hex()).collect();
         Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts).with_part_digests(digests))

@@ -8,18 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::BatchCoalescer;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use searchmill_schemas::RecordKind;
 
 use super::artifact::Part;
-use super::part::{BATCH_ROWS, logical_bytes, write_part};
 use crate::error::OperatorError;
-use crate::fingerprint::is_boundary;
+use crate::fingerprint::{hash_file, is_boundary};
 use crate::store::error::IoContext;
 use crate::store::nofollow;
 
+/// Rows per batch passed to the encoder.
+const BATCH_ROWS: usize = 1024;
 /// Minimum rows of a part, unless it is the last one or its rows are large.
 pub(super) const PART_LEAST_ROWS: usize = 2048;
 /// Maximum rows of a part.
@@ -27,6 +31,7 @@ const PART_MOST_ROWS: usize = 16_384;
 /// A part ends after the batch in which its values exceed this many bytes, before encoding.
 const PART_BYTES: usize = 32 << 20;
 
+/// A part that was written, or why it was not.
 type Encoded = Result<Part, OperatorError>;
 
 /// A table being written.
@@ -45,7 +50,8 @@ pub(super) struct TableWriter {
     finished: Vec<Part>,
     /// The parts after them, some of which are being encoded.
     encoding: VecDeque<Receiver<Encoded>>,
-    refitted: bool,
+    /// Whether a batch was adapted since the end of the last block.
+    pub(super) refitted: bool,
 }
 
 impl TableWriter {
@@ -74,11 +80,6 @@ impl TableWriter {
     /// Returns the number of parts, including the current one if it has rows.
     pub(super) fn part_count(&self) -> usize {
         self.next_part() + usize::from(self.part_rows > 0)
-    }
-
-    /// Whether a batch was adapted since the last call.
-    pub(super) fn take_refitted(&mut self) -> bool {
-        std::mem::take(&mut self.refitted)
     }
 
     pub(crate) fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
@@ -154,8 +155,7 @@ impl TableWriter {
     /// Encodes the current part on this thread.
     fn write_here(&mut self) -> Result<(), OperatorError> {
         let (name, batches) = self.take_part()?;
-        let part = write_part(&self.folder, name, &self.schema, &batches)?;
-        self.add(part);
+        self.add(write_part(&self.folder, name, &self.schema, &batches)?);
         Ok(())
     }
 
@@ -226,6 +226,85 @@ impl TableWriter {
 
 /// Describes columns for people: `id Utf8, score Float64`.
 pub(crate) fn column_list(schema: &Schema) -> String {
-    let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
-    columns.collect::<Vec<_>>().join(", ")
+    schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type())).collect::<Vec<_>>().join(", ")
+}
+
+/// Writes the part, flushes it to disk and hashes it.
+pub(super) fn write_part(folder: &Path, name: String, schema: &SchemaRef, batches: &[RecordBatch]) -> Encoded {
+    let path = folder.join(&name);
+    let file = nofollow::create(&path).context("create", &path)?;
+    // Fixed settings: equal batches give equal bytes.
+    let properties = WriterProperties::builder()
+        .set_created_by("searchmill".to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_write_batch_size(BATCH_ROWS)
+        .build();
+    let mut writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties))?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    let file = match writer.into_inner() {
+        Ok(file) => file,
+        // All rows have been encoded: a failure here is the disk's, and the error says so.
+        Err(error) => return Err(OperatorError::machine(format!("cannot write {}: {error}", path.display()))),
+    };
+    // Here, on the thread that encoded it: at the commit, all parts would be flushed one after the other.
+    file.sync_data().context("flush", &path)?;
+    drop(file);
+    file_part(folder, name, batches.iter().map(|batch| batch.num_rows() as u64).sum())
+}
+
+/// Describes a finished file.
+pub(super) fn file_part(folder: &Path, name: String, rows: u64) -> Encoded {
+    let path = folder.join(&name);
+    let digest = hash_file(&path).context("read", &path)?;
+    let bytes = std::fs::metadata(&path).context("read", &path)?.len();
+    Ok(Part { name, digest, bytes, rows })
+}
+
+/// Returns the bytes of an array's values, independent of how buffers are shared or sliced.
+fn logical_bytes(array: &ArrayRef) -> usize {
+    let rows = array.len();
+    match array.data_type() {
+        DataType::Utf8 => rows * 4 + span(array.as_string::<i32>().value_offsets()),
+        DataType::Binary => rows * 4 + span(array.as_binary::<i32>().value_offsets()),
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            let offsets = list.value_offsets();
+            let first = offsets.first().copied().unwrap_or_default() as usize;
+            let values = list.values().slice(first, span(offsets));
+            rows * 4 + logical_bytes(&values)
+        }
+        DataType::Struct(_) => array.as_struct().columns().iter().map(logical_bytes).sum(),
+        other => rows * other.primitive_width().unwrap_or(16),
+    }
+}
+
+fn span(offsets: &[i32]) -> usize {
+    match offsets {
+        [first, .., last] => (last - first) as usize,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Int64Array, ListArray, StringArray};
+    use arrow::datatypes::Int32Type;
+
+    #[test]
+    fn logical_bytes_are_those_of_the_values_however_they_are_sliced() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("ab"), None, Some("cde"), Some("")]));
+        assert_eq!(logical_bytes(&texts), 4 * 4 + 5);
+        assert_eq!(logical_bytes(&texts.slice(2, 2)), 2 * 4 + 3);
+        let lists = vec![Some(vec![Some(1), Some(2)]), None, Some(vec![Some(3)])];
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists));
+        assert_eq!(logical_bytes(&lists), 3 * 4 + 3 * 4);
+        assert_eq!(logical_bytes(&lists.slice(1, 2)), 2 * 4 + 4);
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+        assert_eq!(logical_bytes(&numbers), 24);
+        assert_eq!(logical_bytes(&texts.slice(0, 0)), 0);
+    }
 }

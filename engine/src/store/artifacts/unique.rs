@@ -56,12 +56,8 @@ impl Table<'_> {
                 Ok(())
             })?;
             hashes.sort_unstable();
-            let mut repeated: Vec<u64> = Vec::new();
-            for pair in hashes.windows(2) {
-                if pair[0] == pair[1] {
-                    repeated.push(pair[0]);
-                }
-            }
+            let pairs = hashes.windows(2).filter(|pair| pair[0] == pair[1]);
+            let repeated: Vec<u64> = pairs.map(|pair| pair[0]).collect();
             if repeated.is_empty() {
                 continue;
             }
@@ -245,7 +241,7 @@ mod tests {
             let batch = to_batch(&rows(repeat).collect::<Vec<_>>()).unwrap();
             let name = "part-00000.parquet".to_owned();
             let part =
-                crate::store::artifacts::part::write_part(folder.path(), name, &batch.schema(), &[batch]).unwrap();
+                crate::store::artifacts::table::write_part(folder.path(), name, &batch.schema(), &[batch]).unwrap();
             let table = Table { port: "rows", kind: RecordKind::Question, folder: folder.path(), parts: &[part] };
             for most in [7, 500, 2999, 3000, HASHES] {
                 assert_eq!(table.check_with(most).is_ok(), unique, "{repeat} {most}");

@@ -14,7 +14,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::{RecordKind, conform, name_twice};
 use serde::{Deserialize, Serialize};
 
-use super::artifact::{Artifact, ArtifactType, Part};
+use super::artifact::{Artifact, Part};
 use super::output_folder;
 use super::table::{PART_LEAST_ROWS, TableWriter};
 use super::unique::Table;
@@ -148,7 +148,7 @@ impl StoreSink {
         let mut parts = BTreeMap::new();
         for (port, table) in &mut self.tables {
             table.cut()?;
-            refitted |= table.take_refitted();
+            refitted |= std::mem::take(&mut table.refitted);
             let start = self.block_start.insert(port.clone(), table.part_count()).unwrap_or_default();
             parts.insert(port.clone(), start..table.part_count());
         }
@@ -164,8 +164,20 @@ impl StoreSink {
     /// # Errors
     /// Fails if a file is missing.
     pub fn adopt_block(&mut self, key: RowKey, block: &Block) -> Result<bool, OperatorError> {
-        if !self.block_fits(block)? {
-            return Ok(false);
+        // Opens outputs that nothing was written to.
+        for (port, parts) in &block.outputs {
+            let Some((artifact, part)) = parts.first() else { continue };
+            let Some(PortType::Rows(kind)) = self.ports.get(port) else { return Ok(false) };
+            let path = self.store.artifact_folder(artifact).join(&part.name);
+            let file = File::open(&path).context("open", &path)?;
+            let schema = Arc::clone(ParquetRecordBatchReaderBuilder::try_new(file)?.schema());
+            match self.tables.get(port) {
+                Some(table) if table.schema.fields() != schema.fields() => return Ok(false),
+                Some(_) => {}
+                None => {
+                    self.tables.insert(port.clone(), TableWriter::new(self.output_folder(port), *kind, &schema));
+                }
+            }
         }
         self.adopted = true;
         for (port, parts) in &block.outputs {
@@ -177,26 +189,6 @@ impl StoreSink {
             }
         }
         self.end_block(key, block.rows)?;
-        Ok(true)
-    }
-
-    /// Whether the block's parts have the columns of the outputs. Opens outputs that nothing was written to.
-    fn block_fits(&mut self, block: &Block) -> Result<bool, OperatorError> {
-        for (port, parts) in &block.outputs {
-            let Some((artifact, part)) = parts.first() else { continue };
-            let Some(PortType::Rows(kind)) = self.ports.get(port) else { return Ok(false) };
-            let path = self.store.artifact_folder(artifact).join(&part.name);
-            let file = File::open(&path).context("open", &path)?;
-            let schema = Arc::clone(ParquetRecordBatchReaderBuilder::try_new(file)?.schema());
-            match self.tables.get(port) {
-                Some(table) if table.schema.fields() != schema.fields() => return Ok(false),
-                Some(_) => {}
-                None => {
-                    let table = TableWriter::new(self.output_folder(port), *kind, &schema);
-                    self.tables.insert(port.clone(), table);
-                }
-            }
-        }
         Ok(true)
     }
 
@@ -258,8 +250,6 @@ impl StoreSink {
     /// Moves a finished folder to the path given by its content.
     fn place(&self, folder: &Path, artifact: Artifact) -> Result<OutputRecord, OperatorError> {
         let id = artifact.id();
-        let (rows, bytes) = (artifact.rows(), artifact.bytes());
-        let artifact_type: ArtifactType = artifact.artifact_type.clone();
         // An existing artifact is kept only if it is intact.
         if self.store.read_whole(&id).is_err() {
             if artifact.parts.is_empty() {
@@ -268,12 +258,13 @@ impl StoreSink {
             }
             // Parts linked from other artifacts were not read.
             if self.store.settle(&id, &artifact, folder)? && !self.adopted {
-                self.store.note_intact(id);
+                self.store.intact_ids().insert(id);
             }
             // After the files are there: until then, the note explains why they are not.
             self.store.forget_release(&id);
         }
-        Ok(OutputRecord { id, artifact_type, rows, bytes })
+        let (rows, bytes) = (artifact.rows(), artifact.bytes());
+        Ok(OutputRecord { id, artifact_type: artifact.artifact_type, rows, bytes })
     }
 }
 
@@ -301,8 +292,7 @@ impl OutputSink for StoreSink {
                 let error = OperatorError::pipeline(format!("the output `{port}` has two columns `{name}`"));
                 return Err(error.with_help("give one of them another name (in SQL: `AS other_name`)"));
             }
-            let table = TableWriter::new(self.output_folder(port), kind, &batch.schema());
-            self.tables.insert(port.to_owned(), table);
+            self.tables.insert(port.to_owned(), TableWriter::new(self.output_folder(port), kind, &batch.schema()));
         }
         let Some(table) = self.tables.get_mut(port) else {
             return Err(OperatorError::engine(format!("there is no output table `{port}`")));

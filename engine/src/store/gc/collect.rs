@@ -7,7 +7,7 @@
 //!
 //! With `release`, folders of middle rounds are released as well (`loop_rounds`): their results stay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,9 +17,8 @@ use super::release::{Releasing, Trash};
 use super::retained::Stock;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifacts::artifact::ArtifactId;
-use crate::store::error::StoreError;
-use crate::store::files::{clear, if_there};
-use crate::store::folder::{folder_bytes, modified, names_below, names_in, remove};
+use crate::store::error::{IoContext, StoreError};
+use crate::store::files::{clear, folder_bytes, if_there, modified, names_below, names_in, remove};
 use crate::store::layout::Store;
 use crate::store::lease::Others;
 use crate::store::nofollow;
@@ -120,7 +119,7 @@ impl Store {
         {
             return Some(result);
         }
-        self.fetch_record(key, "collected")
+        self.fetch_record(key, "collected", 0)
     }
 
     /// Returns the keys of the records in `results` or `collected`, sorted.
@@ -176,7 +175,13 @@ impl Store {
                 clear(&path);
             }
         }
-        self.remove_stray_descriptions();
+        // Descriptions whose folder is gone.
+        for (name, path) in names_below(&self.root().join("artifacts")) {
+            let id = name.strip_suffix(".json").and_then(ArtifactId::parse);
+            if id.is_some_and(|id| !self.artifact_folder(&id).exists()) {
+                clear(&path);
+            }
+        }
         // Earlier versions had folders of links to the parts of tables there.
         clear(&self.root().join("views"));
         for (_, path) in names_below(&self.root().join("checkpoints")) {
@@ -213,10 +218,7 @@ impl Store {
         let mut artifacts = Vec::new();
         for (name, path) in names_below(&self.root().join("artifacts")) {
             let Some(id) = ArtifactId::parse(&name) else { continue };
-            let bytes = match self.artifact(&id) {
-                Some(artifact) => artifact.bytes(),
-                None => folder_bytes(&path),
-            };
+            let bytes = self.artifact(&id).map_or_else(|| folder_bytes(&path), |artifact| artifact.bytes());
             // One that no result names may belong to a node that has not recorded its result yet.
             let idle = stock.roots.known.contains(&id) || modified(&path) <= since;
             artifacts.push(StoredArtifact { id, bytes, idle });
@@ -226,40 +228,26 @@ impl Store {
         if policy.release && !in_use {
             garbage.released = stock.middle_rounds(self, &garbage.artifacts);
         }
-        garbage.stale_notes = self.noted_releases();
-        garbage.stale_notes.retain(|id| !stock.roots.known.contains(id));
-        if policy.memo {
-            garbage.memos = self.unused_memos(&stock);
+        for (name, _) in names_below(&self.root().join("released")) {
+            garbage.stale_notes.extend(name.strip_suffix(".json").and_then(ArtifactId::parse));
         }
-        let unused: BTreeSet<Digest> = garbage.memos.iter().map(|(base, _)| *base).collect();
+        garbage.stale_notes.retain(|id| !stock.roots.known.contains(id));
+        let used = stock.memos();
         for base in self.memo_bases() {
-            if !unused.contains(&base) {
+            let folder = self.memo_folder(&base);
+            let newest = names_in(&folder).iter().map(|(_, path)| modified(path)).fold(0.0, f64::max);
+            // Rows of a node that has not finished yet belong to no result: only their age shows that they are needed.
+            if policy.memo && !used.contains(&base) && newest <= stock.since {
+                garbage.memos.push((base, folder_bytes(&folder)));
+            } else {
                 garbage.kept_memos.0 += 1;
-                garbage.kept_memos.1 += folder_bytes(&self.memo_folder(&base));
+                garbage.kept_memos.1 += folder_bytes(&folder);
             }
         }
         if policy.forget_runs {
             garbage.runs = stock.old_runs().map(|id| (id.to_owned(), folder_bytes(&self.run_folder(id)))).collect();
         }
         Ok(garbage)
-    }
-
-    /// Returns memos that no kept result used and that were not written to since the policy's age.
-    fn unused_memos(&self, stock: &Stock) -> Vec<(Digest, u64)> {
-        let used = stock.memos();
-        let mut unused = Vec::new();
-        for base in self.memo_bases() {
-            let folder = self.memo_folder(&base);
-            let mut newest: f64 = 0.0;
-            for (_, path) in names_in(&folder) {
-                newest = newest.max(modified(&path));
-            }
-            // Rows of a node that has not finished yet belong to no result: only their age shows that they are needed.
-            if !used.contains(&base) && newest <= stock.since {
-                unused.push((base, folder_bytes(&folder)));
-            }
-        }
-        unused
     }
 
     /// Moves a result's record to the tombstones.
@@ -282,7 +270,7 @@ impl Store {
         let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
         for folder in memos.chain(garbage.runs.iter().map(|(id, _)| self.run_folder(id))) {
             let trash = self.temporary();
-            if if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?.is_some() {
+            if if_there(nofollow::rename(&folder, &trash)).context("remove", &folder)?.is_some() {
                 removed.push(trash);
             }
         }
@@ -334,8 +322,7 @@ pub(crate) fn sorted_out(stock: &Stock, artifacts: Vec<StoredArtifact>) -> Garba
         // Removed, so that an artifact of several results counts once.
         let bytes = result.outputs.values().filter_map(|output| sizes.remove(&output.id)).sum();
         let name = stock.history.names.get(&result.key).cloned().unwrap_or_default();
-        let used = stock.history.used(result);
-        garbage.results.push(Collected { key: result.key, name, used, bytes });
+        garbage.results.push(Collected { key: result.key, name, used: stock.history.used(result), bytes });
     }
     garbage.results.sort_by(|one, other| one.used.total_cmp(&other.used).then(one.key.cmp(&other.key)));
     garbage

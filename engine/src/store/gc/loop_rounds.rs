@@ -41,7 +41,44 @@ impl Stock {
         let mut found: BTreeMap<ArtifactId, Middle> = BTreeMap::new();
         let mut stays: BTreeSet<ArtifactId> = going.iter().map(|(id, _)| *id).collect();
         for (pipeline, latest) in self.latest() {
-            self.sort_out(pipeline, &latest.nodes, &mut found, &mut stays);
+            let mut is_complete = true;
+            let mut handed_on: BTreeSet<&NodeId> = BTreeSet::new();
+            let mut used: BTreeSet<ArtifactId> = BTreeSet::new();
+            let mut last_rounds: BTreeMap<String, Round> = BTreeMap::new();
+            for node in &latest.nodes {
+                handed_on.extend(&node.hands_on);
+                let result = node.key.and_then(|key| self.makers.result(&key));
+                if let Some(result) = result {
+                    used.extend(input_artifacts(result));
+                }
+                // A round after the end of its loop did not run: it is not the last one, and needs no result.
+                if node.outcome == NodeOutcome::Ended {
+                    continue;
+                }
+                is_complete &= node.outcome.has_result() && result.is_some();
+                if let Some(round) = node.node.round() {
+                    let last = last_rounds.entry(node.node.without_round()).or_default();
+                    *last = round.max(*last);
+                }
+            }
+            for node in &latest.nodes {
+                let last = last_rounds.get(&node.node.without_round());
+                let is_middle = node.node.round().is_some_and(|round| last.is_some_and(|last| round < *last));
+                let result = node.key.and_then(|key| self.makers.result(&key));
+                let is_made_again =
+                    result.is_some_and(|result| !self.makers.is_collected(&result.key) && result.is_made_again_here());
+                let may_go = is_complete && is_middle && is_made_again && !handed_on.contains(&node.node);
+                for output in node.outputs.values() {
+                    let ArtifactType::Tree { .. } = output.artifact_type else { continue };
+                    let artifact = output.id;
+                    if may_go && used.contains(&artifact) {
+                        let (pipeline, node) = (pipeline.to_owned(), node.node.clone());
+                        found.insert(artifact, Middle { pipeline, node, artifact, bytes: output.bytes });
+                    } else {
+                        stays.insert(artifact);
+                    }
+                }
+            }
         }
         // Only now: what one pipeline may release, another one may need.
         found.retain(|id, _| !stays.contains(id) && store.is_here(id));
@@ -59,10 +96,7 @@ impl Stock {
     fn latest(&self) -> BTreeMap<&str, Latest<'_>> {
         let mut pipelines: BTreeMap<&str, Latest<'_>> = BTreeMap::new();
         for run in &self.history.runs {
-            let Some(record) = &run.record else { continue };
-            if run.imported {
-                continue;
-            }
+            let (Some(record), false) = (&run.record, run.imported) else { continue };
             let latest = pipelines.entry(&record.pipeline).or_default();
             let mut last: BTreeMap<&str, &NodeRun> = BTreeMap::new();
             for node in run.nodes.iter().filter(|node| !latest.known.contains(node.node.name())) {
@@ -73,53 +107,5 @@ impl Stock {
             latest.nodes.extend(last.into_values());
         }
         pipelines
-    }
-
-    /// Adds the folders of a pipeline that may be released, and those that stay.
-    fn sort_out(
-        &self,
-        pipeline: &str,
-        nodes: &[&NodeRun],
-        found: &mut BTreeMap<ArtifactId, Middle>,
-        stays: &mut BTreeSet<ArtifactId>,
-    ) {
-        let mut is_complete = true;
-        let mut handed_on: BTreeSet<&NodeId> = BTreeSet::new();
-        let mut used: BTreeSet<ArtifactId> = BTreeSet::new();
-        let mut last_rounds: BTreeMap<String, Round> = BTreeMap::new();
-        for node in nodes {
-            handed_on.extend(&node.hands_on);
-            let result = node.key.and_then(|key| self.makers.result(&key));
-            if let Some(result) = result {
-                used.extend(input_artifacts(result));
-            }
-            // A round after the end of its loop did not run: it is not the last one, and needs no result.
-            if node.outcome == NodeOutcome::Ended {
-                continue;
-            }
-            is_complete &= node.outcome.has_result() && result.is_some();
-            if let Some(round) = node.node.round() {
-                let last = last_rounds.entry(node.node.without_round()).or_default();
-                *last = round.max(*last);
-            }
-        }
-        for node in nodes {
-            let last = last_rounds.get(&node.node.without_round());
-            let is_middle = node.node.round().is_some_and(|round| last.is_some_and(|last| round < *last));
-            let result = node.key.and_then(|key| self.makers.result(&key));
-            let is_made_again =
-                result.is_some_and(|result| !self.makers.is_collected(&result.key) && result.is_made_again_here());
-            let may_go = is_complete && is_middle && is_made_again && !handed_on.contains(&node.node);
-            for output in node.outputs.values() {
-                let ArtifactType::Tree { .. } = output.artifact_type else { continue };
-                let artifact = output.id;
-                if may_go && used.contains(&artifact) {
-                    let (pipeline, node) = (pipeline.to_owned(), node.node.clone());
-                    found.insert(artifact, Middle { pipeline, node, artifact, bytes: output.bytes });
-                } else {
-                    stays.insert(artifact);
-                }
-            }
-        }
     }
 }

@@ -6,7 +6,6 @@ use crate::fingerprint::{NodeKey, Preimage};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::layout::Store;
 use crate::store::records::node_result::NodeResult;
-use crate::store::records::pins::Pin;
 
 /// All results of a store, by key and by output.
 #[derive(Debug, Default)]
@@ -104,12 +103,9 @@ impl Makers {
         pool.last().copied().into_iter().collect()
     }
 
-    /// Returns the results that a pin protects, without those behind them.
-    pub(super) fn of_pin(&self, pin: &Pin) -> Vec<NodeKey> {
-        match pin.key {
-            Some(key) => vec![key],
-            None => self.of(&pin.artifact, &BTreeSet::new(), None),
-        }
+    /// Returns the result of that key, or else those that produced the artifact.
+    pub fn chosen(&self, key: Option<NodeKey>, id: &ArtifactId, preferred: &BTreeSet<NodeKey>) -> Vec<NodeKey> {
+        key.map_or_else(|| self.of(id, preferred, None), |key| vec![key])
     }
 
     fn inputs(&self, key: &NodeKey) -> Vec<ArtifactId> {
@@ -117,13 +113,9 @@ impl Makers {
     }
 
     /// Returns `start` and the keys of all results that their inputs derive from, back to the sources.
-    pub fn ancestry(
-        &self,
-        start: impl IntoIterator<Item = NodeKey>,
-        preferred: &BTreeSet<NodeKey>,
-    ) -> BTreeSet<NodeKey> {
-        let mut pending: Vec<NodeKey> = start.into_iter().collect();
-        let mut found: BTreeSet<NodeKey> = pending.iter().copied().collect();
+    pub fn ancestry(&self, start: &[NodeKey], preferred: &BTreeSet<NodeKey>) -> BTreeSet<NodeKey> {
+        let mut pending = start.to_vec();
+        let mut found: BTreeSet<NodeKey> = start.iter().copied().collect();
         while let Some(key) = pending.pop() {
             let user = self.results.get(&key);
             for input in self.inputs(&key) {

@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 use super::producers::Makers;
 use crate::node_id::NodeId;
 use crate::store::artifacts::artifact::{Artifact, ArtifactId};
-use crate::store::error::StoreError;
-use crate::store::files::{clear, open_to_lock};
-use crate::store::folder::{names_below, remove};
+use crate::store::error::{IoContext, StoreError};
+use crate::store::files::{clear, remove};
 use crate::store::layout::Store;
 use crate::store::lease::StoreUse;
 use crate::store::lease::claim_file::Neighbours;
+use crate::store::nofollow;
 use crate::store::paths::release_place;
 use crate::store::records::pins::Pin;
 
@@ -54,10 +54,8 @@ pub struct Releasing {
 impl Release {
     /// Returns how to get the files back, after `it was`.
     pub fn words(&self) -> String {
-        format!(
-            "released to save space; `searchmill run FILE {}`, with the file of `{}`, makes it again",
-            self.of.node, self.of.pipeline
-        )
+        let Releasing { node, pipeline, .. } = &self.of;
+        format!("released to save space; `searchmill run FILE {node}`, with the file of `{pipeline}`, makes it again")
     }
 }
 
@@ -89,9 +87,8 @@ impl Store {
 
     /// Returns the note of an artifact's release; `None` if its files are here, or if it was not released.
     pub fn release_of(&self, id: &ArtifactId) -> Option<Release> {
-        let text = fs::read(self.release_path(id)).ok()?;
-        let note: Release = serde_json::from_slice(&text).ok()?;
-        (note.artifact.id() == *id && !self.artifact_folder(id).exists()).then_some(note)
+        let note: Release = serde_json::from_slice(&fs::read(self.release_path(id)).ok()?).ok()?;
+        if note.artifact.id() == *id && !self.artifact_folder(id).exists() { Some(note) } else { None }
     }
 
     /// Removes the note of a release: the files are there again, or nothing refers to the artifact.
@@ -100,24 +97,6 @@ impl Store {
         if path.exists() {
             clear(&path);
         }
-    }
-
-    /// Returns the artifacts that have notes of a release.
-    pub(super) fn noted_releases(&self) -> Vec<ArtifactId> {
-        let mut ids = Vec::new();
-        for (name, _) in names_below(&self.root().join("released")) {
-            ids.extend(name.strip_suffix(".json").and_then(ArtifactId::parse));
-        }
-        ids
-    }
-
-    /// Writes the note of a release that was made in another store; of an artifact that is here, nothing.
-    pub(crate) fn note_release(&self, id: &ArtifactId, note: &Release) -> Result<bool, StoreError> {
-        if self.artifact_folder(id).exists() || self.release_of(id).is_some() {
-            return Ok(false);
-        }
-        self.write_file(&self.release_path(id), &serde_json::to_vec(note)?)?;
-        Ok(true)
     }
 
     /// Releases artifacts of a node, or returns `None` while another process uses the store. `using`: this process's use
@@ -134,8 +113,8 @@ impl Store {
     ) -> Result<Option<Trash>, StoreError> {
         let path = self.door_path();
         // Locked until the files are gone: a process that begins to use the store waits here before it looks around.
-        let door = open_to_lock(&path).map_err(StoreError::io("open", &path))?;
-        if door.lock().is_err() || !self.is_only_user(using, neighbours) {
+        let door = nofollow::open_or_create(&path).context("open", &path)?;
+        if door.lock().is_err() || using.guard.as_ref().is_none_or(|own| !self.is_alone_beside(own, neighbours)) {
             return Ok(None);
         }
         let mut trash = Trash::default();
@@ -161,7 +140,7 @@ impl Store {
             self.write_file(&self.release_path(id), &serde_json::to_vec(&note)?)?;
         }
         // If the artifact is made again, the new files are verified anew.
-        self.forget_intact(id);
+        self.intact_ids().remove(id);
         trash.bytes += artifact.bytes();
         trash.folders.extend(self.uninstall(id)?);
         Ok(())
@@ -172,9 +151,7 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be moved.
     pub fn take_over(&self, from: &Self, id: &ArtifactId) -> Result<(), StoreError> {
-        let Some(artifact) = from.artifact_here(id) else {
-            return Err(StoreError::GoneFrom(*id, from.address()));
-        };
+        let Some(artifact) = from.artifact_here(id) else { return Err(StoreError::GoneFrom(*id, from.address())) };
         self.install(id, &artifact, &from.artifact_folder(id))
     }
 
@@ -188,7 +165,8 @@ impl Store {
         }
         let makers = Makers::read(self);
         for pin in whole {
-            for key in makers.ancestry(makers.of_pin(pin), &BTreeSet::new()) {
+            let start = makers.chosen(pin.key, &pin.artifact, &BTreeSet::new());
+            for key in makers.ancestry(&start, &BTreeSet::new()) {
                 let Some(result) = makers.result(&key) else { continue };
                 found.extend(result.outputs.values().map(|output| output.id));
             }

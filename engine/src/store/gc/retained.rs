@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::producers::Makers;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifacts::artifact::ArtifactId;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::records::node_result::NodeResult;
@@ -38,8 +38,7 @@ impl Stock {
 
     /// Returns the memos used by results that stay.
     pub(crate) fn memos(&self) -> BTreeSet<Digest> {
-        let retained = self.roots.keys.iter().filter_map(|key| self.makers.result(key));
-        retained.flat_map(NodeResult::memos).collect()
+        self.roots.keys.iter().filter_map(|key| self.makers.result(key)).flat_map(NodeResult::memos).collect()
     }
 
     /// Returns the runs that do not stay.
@@ -53,13 +52,12 @@ fn all_readable(store: &Store) -> Result<(), StoreError> {
     let mut pending: Vec<PathBuf> = ["pins", "runs", "results"].map(|name| store.root().join(name)).into();
     while let Some(folder) = pending.pop() {
         // Other processes may remove records meanwhile: what is gone protects nothing.
-        let entries = if_there(fs::read_dir(&folder)).map_err(StoreError::io("read", &folder))?;
-        for entry in entries.into_iter().flatten() {
-            let path = entry.map_err(StoreError::io("read", &folder))?.path();
+        for entry in if_there(fs::read_dir(&folder)).context("read", &folder)?.into_iter().flatten() {
+            let path = entry.context("read", &folder)?.path();
             if path.is_dir() {
                 pending.push(path);
             } else {
-                if_there(File::open(&path)).map_err(StoreError::io("read", &path))?;
+                if_there(File::open(&path)).context("read", &path)?;
             }
         }
     }
@@ -149,9 +147,9 @@ impl Roots {
         roots.keys.extend(makers.live().filter(|result| history.used(result) > since).map(|result| result.key));
         for pin in pins {
             roots.artifacts.insert(pin.artifact);
-            let keys = makers.of_pin(pin);
+            let keys = makers.chosen(pin.key, &pin.artifact, &BTreeSet::new());
             if pin.lineage {
-                roots.keys.extend(makers.ancestry(keys, &roots.keys));
+                roots.keys.extend(makers.ancestry(&keys, &roots.keys));
             } else {
                 roots.keys.extend(keys);
             }

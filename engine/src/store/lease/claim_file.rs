@@ -12,10 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::heartbeat::{Claim, DEAD, Heartbeat, Watch};
-use super::owner::machine;
+use super::owner::{is_alive, machine};
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 
@@ -110,28 +109,21 @@ impl Store {
         match created {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(StoreError::io("create", path)(error)),
+            Err(error) => Err(error).context("create", path),
         }
     }
 
     /// Takes the claim at `path`, or returns `None` while another process holds it. `alone`: a lock proves that no
     /// process of this machine holds it.
-    pub(super) fn try_claim_file(
-        &self,
-        path: PathBuf,
-        alone: bool,
-        watch: &mut Watch,
-    ) -> Result<Option<ClaimFile>, StoreError> {
+    pub(super) fn claim(&self, path: PathBuf, alone: bool, watch: &mut Watch) -> Result<Option<ClaimFile>, StoreError> {
         let claim = Claim::new(machine().to_owned());
         if self.make_claim(&path, &claim)? {
             return Ok(Some(guard(path, claim)));
         }
         let Some(line) = Succession::read(&path) else { return Ok(None) };
         let left = alone && line.machines.iter().all(|found| found.as_ref() == Some(&claim.machine));
-        if (left || watch.is_dead(&line.texts.concat())) && self.inherit(&path, &line, &claim)? {
-            return Ok(Some(guard(path, claim)));
-        }
-        Ok(None)
+        let is_taken = (left || watch.is_dead(&line.texts.concat())) && self.inherit(&path, &line, &claim)?;
+        Ok(if is_taken { Some(guard(path, claim)) } else { None })
     }
 
     /// Replaces a dead claim unless another heir was faster.
@@ -163,7 +155,8 @@ impl Store {
     /// Announces to other machines that this process uses the store. A read-only store is never collected, so a failure
     /// is harmless.
     pub(super) fn announce(&self) -> Option<ClaimFile> {
-        let claim = Claim::new(machine().to_owned()).of(self.owner());
+        let mut claim = Claim::new(machine().to_owned());
+        claim.owner = self.owner().to_owned();
         let folder = self.users_folder();
         nofollow::create_folder(&folder).ok()?;
         let path = folder.join(format!("{}.json", claim.holder));
@@ -173,7 +166,7 @@ impl Store {
     /// Whether no other process, of any machine, has announced that it uses the store. `own`: the claim of this one. A claim
     /// of this machine belongs to a dead process if its lock is free; one of another machine, once it has not changed for
     /// long.
-    pub(super) fn is_alone_beside(&self, own: &ClaimFile, neighbours: &mut Neighbours) -> bool {
+    pub(crate) fn is_alone_beside(&self, own: &ClaimFile, neighbours: &mut Neighbours) -> bool {
         let mut alone = true;
         for (_, path) in names_in(&self.users_folder()) {
             if path == own.path {
@@ -183,7 +176,7 @@ impl Store {
             let is_dead_here = claim.is_some_and(|claim| {
                 let is_other = !claim.owner.is_empty() && claim.owner != self.owner() && claim.machine == machine();
                 // Where not even the own lock can be seen, a lock that is not seen says nothing.
-                is_other && self.is_seen_alive() && !self.is_alive(&claim.owner)
+                is_other && is_alive(&self.root().join("tmp"), self.owner()) && !self.is_alive(&claim.owner)
             });
             if is_dead_here || neighbours.watches.entry(path.clone()).or_default().is_dead(&text) {
                 clear(&path);
@@ -261,11 +254,8 @@ mod tests {
             assert_eq!(Succession::read(&path).unwrap().taken.len(), heirs);
         }
         let mut watch = Watch::default();
-        assert!(
-            store.try_claim_file(path.clone(), false, &mut watch).unwrap().is_none(),
-            "no lock proves that they are dead"
-        );
-        let guard = store.try_claim_file(path.clone(), true, &mut watch).unwrap().unwrap();
+        assert!(store.claim(path.clone(), false, &mut watch).unwrap().is_none(), "no lock proves that they are dead");
+        let guard = store.claim(path.clone(), true, &mut watch).unwrap().unwrap();
         assert!(guard.is_ours());
         let left = fs::read_dir(path.parent().unwrap()).unwrap().filter_map(Result::ok);
         assert!(!left.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("heir")));

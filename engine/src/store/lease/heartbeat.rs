@@ -37,11 +37,6 @@ impl Claim {
         Self { holder: format!("{:016x}", rand::random::<u64>()), machine, free: false, owner: String::new(), beats: 0 }
     }
 
-    /// Names the open store whose lock shows whether the holder lives.
-    pub(crate) fn of(self, owner: &str) -> Self {
-        Self { owner: owner.to_owned(), ..self }
-    }
-
     /// Advances the heartbeat; the last one releases the claim.
     pub(crate) fn beat(&mut self, last: bool) {
         self.beats += 1;

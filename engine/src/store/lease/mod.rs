@@ -13,10 +13,10 @@ use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::claim_file::{ClaimFile, Neighbours};
+use self::claim_file::ClaimFile;
 use self::heartbeat::Watch;
 use super::error::{IoContext, StoreError};
-use super::files::{lock, open_to_lock};
+use super::files::lock;
 use super::layout::Store;
 use super::nofollow;
 use super::remote::RemoteLease;
@@ -37,10 +37,7 @@ impl Lease {
     /// # Errors
     /// Fails if a shared store cannot be reached.
     pub fn is_ours(&self) -> Result<bool, StoreError> {
-        match &self.remote {
-            Some(remote) => Ok(self.guard.is_ours() && remote.is_ours()?),
-            None => Ok(self.guard.is_ours()),
-        }
+        Ok(self.guard.is_ours() && self.remote.as_ref().map_or(Ok(true), RemoteLease::is_ours)?)
     }
 
     /// Whether it is known that another machine has taken it. Asks nobody.
@@ -59,7 +56,7 @@ struct Watches {
 /// Held while a process reads or adds results. Nothing is collected meanwhile.
 #[derive(Debug)]
 pub struct StoreUse {
-    guard: Option<ClaimFile>,
+    pub(super) guard: Option<ClaimFile>,
     _file: File,
 }
 
@@ -96,7 +93,7 @@ impl Store {
 
     fn use_file(&self) -> Result<File, StoreError> {
         let path = self.use_path();
-        open_to_lock(&path).context("open", &path)
+        nofollow::open_or_create(&path).context("open", &path)
     }
 
     /// Begins to use the store, together with others. Waits while another process collects.
@@ -110,16 +107,11 @@ impl Store {
             tracing::debug!("cannot lock {}: {error}", self.use_path().display());
         }
         // Nothing is released between the look at who uses the store and this announcement.
-        let door = open_to_lock(&self.door_path()).ok();
+        let door = nofollow::open_or_create(&self.door_path()).ok();
         if let Some(Err(error)) = door.as_ref().map(File::lock_shared) {
             tracing::debug!("cannot lock {}: {error}", self.door_path().display());
         }
         Ok(StoreUse { guard: self.announce(), _file: file })
-    }
-
-    /// Whether no other process uses the store. `using`: this process's use.
-    pub(super) fn is_only_user(&self, using: &StoreUse, neighbours: &mut Neighbours) -> bool {
-        using.guard.as_ref().is_some_and(|own| self.is_alone_beside(own, neighbours))
     }
 
     /// Excludes all others if nobody else uses the store.
@@ -145,8 +137,8 @@ impl Store {
     }
 
     fn try_lease_again(&self, key: &NodeKey, watches: &mut Watches) -> Result<Option<Lease>, StoreError> {
-        let path = self.lease_path(key);
-        let file = open_to_lock(&path).context("open", &path)?;
+        let path = self.root().join("leases").join(key.0.hex());
+        let file = nofollow::open_or_create(&path).context("open", &path)?;
         // From the nearest guard to the farthest: one machine's processes settle among themselves who asks the others.
         let locked = match file.try_lock() {
             Ok(()) => true,
@@ -156,9 +148,7 @@ impl Store {
                 false
             }
         };
-        let Some(guard) = self.try_claim_file(path.with_extension("held"), locked, &mut watches.file)? else {
-            return Ok(None);
-        };
+        let Some(guard) = self.claim(path.with_extension("held"), locked, &mut watches.file)? else { return Ok(None) };
         let Some(remote) = &self.remote else { return Ok(Some(Lease { remote: None, guard, _file: file })) };
         match remote.try_lease(key, &mut watches.object)? {
             Some(remote) => Ok(Some(Lease { remote: Some(remote), guard, _file: file })),

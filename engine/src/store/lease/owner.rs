@@ -12,8 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 use crate::store::nofollow;
 
 /// Without a decisive lock, files unchanged for this long are removed.
@@ -40,8 +39,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new() -> Self {
-        let name = format!("{:016x}", rand::random::<u64>());
-        Self { name, serial: AtomicU64::default(), lock: OnceLock::new() }
+        Self { name: format!("{:016x}", rand::random::<u64>()), serial: AtomicU64::default(), lock: OnceLock::new() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -51,8 +49,7 @@ impl Owner {
     /// Returns a path in `folder` that no other owner uses and that [`sweep`] skips while this owner lives.
     pub(crate) fn path_in(&self, folder: &Path) -> PathBuf {
         self.lock.get_or_init(|| Lock::take(folder, &self.name));
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        folder.join(format!("{}-{serial}", self.name))
+        folder.join(format!("{}-{}", self.name, self.serial.fetch_add(1, Ordering::Relaxed)))
     }
 }
 

@@ -65,8 +65,7 @@ impl CallCache {
     #[must_use]
     pub fn asking(self, rebuy: bool) -> Self {
         let file = self.store.root().join("leases").join(format!("{}.calls", self.base.hex()));
-        let asking = Some(Asking::at(&file));
-        Self { rebuy, asking, ..self }
+        Self { rebuy, asking: Some(Asking::at(&file)), ..self }
     }
 
     /// Whether any number of damaged answers may be paid again.
@@ -85,10 +84,7 @@ impl CallCache {
 
     fn with<R>(&self, work: impl FnOnce(&mut State, &mut Memo) -> Result<R, StoreError>) -> Result<R, StoreError> {
         let mut state = self.state();
-        let mut memo = match state.memo.take() {
-            Some(memo) => memo,
-            None => self.store.recall(&self.base, true)?,
-        };
+        let mut memo = state.memo.take().map_or_else(|| self.store.recall(&self.base, true), Ok)?;
         state.newest_before.get_or_insert(memo.newest());
         let result = work(&mut state, &mut memo);
         // Put back even after a failure: what it knows is still right.
@@ -117,8 +113,7 @@ impl CallCache {
     /// # Errors
     /// Fails if the memo cannot be read.
     pub fn mend(&self) -> Result<(), StoreError> {
-        let damage = self.damage()?;
-        self.store.mend_memo(&self.base, &damage)?;
+        self.store.mend_memo(&self.base, &self.damage()?)?;
         self.state().memo = Some(self.store.recall(&self.base, true)?);
         Ok(())
     }
@@ -214,10 +209,8 @@ impl CallCache {
     /// # Errors
     /// Why an answer was not stored.
     pub fn check(&self) -> Result<(), StoreError> {
-        match &self.state().failure {
-            Some(failure) => Err(StoreError::Earlier(Arc::clone(failure))),
-            None => Ok(()),
-        }
+        let failure = self.state().failure.clone();
+        failure.map_or(Ok(()), |failure| Err(StoreError::Earlier(failure)))
     }
 
     /// Flushes to disk, and to the shared store if there is one.

@@ -50,18 +50,17 @@ impl Store {
         }
         let folder = self.memo_folder(base);
         let mut classes: [Vec<PathBuf>; 5] = std::array::from_fn(|_| Vec::new());
-        let mut left_over = Vec::new();
+        // What a merge that was killed has left is merged again, however little it is.
+        let mut chosen = Vec::new();
         for path in list(&folder)? {
             if path.extension().is_some_and(|extension| extension == "merging") {
-                left_over.push(path);
+                chosen.push(path);
                 continue;
             }
             let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             let class = (0..4).find(|class| size < CLASS << (4 * class)).unwrap_or(4);
             classes[class].push(path);
         }
-        // What a merge that was killed has left is merged again, however little it is.
-        let mut chosen = left_over;
         chosen.extend(classes.into_iter().filter(|class| class.len() > MOST).flatten());
         if chosen.is_empty() { Ok(0) } else { self.merge(base, chosen) }
     }

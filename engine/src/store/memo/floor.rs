@@ -14,8 +14,9 @@ use super::Memo;
 use super::call_cache::CallCache;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::error::{FloorFault, IoContext, StoreError};
-use crate::store::files::{if_there, open_to_lock};
+use crate::store::files::if_there;
 use crate::store::layout::Store;
+use crate::store::nofollow;
 use crate::store::records::checksum::{Seal, look, seal};
 use crate::store::remote::Pending;
 
@@ -103,18 +104,12 @@ impl Store {
         Ok(floor)
     }
 
-    /// Raises the floor: neither the cached result of `key` nor answers in `calls` from before this run count any more.
-    /// The run began at `started`. Returns `true` if an earlier forced run was interrupted; its answers still count.
+    /// Raises the floor: neither the cached result of `key` nor answers in `kept` from before this run count any more.
+    /// The run began at `now`. Returns `true` if an earlier forced run was interrupted; its answers still count.
     ///
     /// # Errors
     /// Fails if the memo cannot be read, the file cannot be written, or the shared store cannot be reached.
-    pub fn raise_floor(
-        &self,
-        base: &Digest,
-        key: &NodeKey,
-        calls: &[&CallCache],
-        started: u64,
-    ) -> Result<bool, StoreError> {
+    pub fn raise_floor(&self, base: &Digest, key: &NodeKey, kept: &[&CallCache], now: u64) -> Result<bool, StoreError> {
         let _alone = self.lock_floors();
         // Asked again: another machine may have raised it since it was fetched.
         self.forget_floor(base);
@@ -130,10 +125,10 @@ impl Store {
         if !resumes {
             // Later than every known stamp, even if the clock was set back.
             let mut known = Memo::open(self, base)?.newest();
-            for calls in calls {
+            for calls in kept {
                 known = known.max(calls.newest_before()?);
             }
-            let since = started.max(known.saturating_add(1)).max(floor.since.saturating_add(1));
+            let since = now.max(known.saturating_add(1)).max(floor.since.saturating_add(1));
             floor = Floor { since, open: true, ..floor };
         }
         if floor.forced.insert(*key, floor.since) != Some(floor.since) {
@@ -173,7 +168,7 @@ impl Store {
     /// Locks floors while one changes, so that no update of another process is lost. Without file locks, one can be.
     fn lock_floors(&self) -> Option<File> {
         let path = self.root().join("leases").join("floors");
-        let locked = open_to_lock(&path).and_then(|file| file.lock().map(|()| file));
+        let locked = nofollow::open_or_create(&path).and_then(|file| file.lock().map(|()| file));
         locked.inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok()
     }
 }

@@ -20,10 +20,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use self::row_codec::{RowCodec, head};
-use self::segment::{OwnSegment, Record, Source, list, open_all, record, scan_bytes};
+use self::segment::{OwnSegment, Scanned, Source, list, open_all, record, scan_bytes};
 use super::error::{IoContext, StoreError};
-use super::files::{clear, if_there};
-use super::folder::names_below;
+use super::files::{clear, if_there, names_below};
 use super::layout::Store;
 use super::nofollow;
 use crate::endpoint::Usage;
@@ -68,6 +67,14 @@ impl Index {
                 others.insert(at, older);
             }
         }
+    }
+
+    /// Learns the records of a file from `from` on, where a record ends.
+    fn read(&mut self, source: &Source, file: u32, from: u64) -> std::io::Result<Scanned> {
+        source.scan(from, |found| {
+            let length = found.payload.len() as u32;
+            self.learn(RowKey(found.key), Position { file, length, start: found.start, stamp: found.stamp });
+        })
     }
 
     /// Returns all positions of a key, newest first.
@@ -132,10 +139,7 @@ impl Memo {
         let mut memo = Self::empty(store, base);
         for (path, source) in open_all(&memo.folder)? {
             let file = memo.add_file(source);
-            let index = &mut memo.index;
-            let read =
-                memo.files[file as usize].scan(0, |found| index.learn(RowKey(found.key), Position::of(file, found)));
-            let scanned = read.context("read", &path)?;
+            let scanned = memo.index.read(&memo.files[file as usize], file, 0).context("read", &path)?;
             memo.damage.whole += scanned.records;
             if scanned.gaps > 0 {
                 memo.damage.lost += scanned.lost_records();
@@ -151,8 +155,7 @@ impl Memo {
     pub fn empty(store: &Store, base: &Digest) -> Self {
         let folder = store.memo_folder(base);
         let own = OwnSegment::new(&folder, store.process_name());
-        let shared = store.is_shared().then(|| store.clone());
-        Self { folder, own, shared, ..Self::default() }
+        Self { folder, own, shared: store.is_shared().then(|| store.clone()), ..Self::default() }
     }
 
     /// Ignores records with an earlier stamp.
@@ -172,11 +175,8 @@ impl Memo {
     /// Fails if a segment cannot be read.
     pub(super) fn refresh(&mut self) -> Result<(), StoreError> {
         self.add_new_segments()?;
-        let index = &mut self.index;
         for (path, (file, end)) in &mut self.read {
-            let source = &self.files[*file as usize];
-            let read = source.scan(*end, |found| index.learn(RowKey(found.key), Position::of(*file, found)));
-            *end = read.context("read", path)?.end;
+            *end = self.index.read(&self.files[*file as usize], *file, *end).context("read", path)?.end;
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ impl Memo {
                 all += usage;
             }
         }
-        (all.calls > 0).then_some((rows, all))
+        if all.calls > 0 { Some((rows, all)) } else { None }
     }
 
     /// Returns the number of calls behind all stored records that count, failed attempts included. Reads every record.
@@ -325,12 +325,6 @@ impl Memo {
     }
 }
 
-impl Position {
-    fn of(file: u32, found: &Record<'_>) -> Self {
-        Self { file, length: found.payload.len() as u32, start: found.start, stamp: found.stamp }
-    }
-}
-
 /// Nanoseconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
@@ -380,12 +374,10 @@ fn is_whole(codec: &mut RowCodec, payload: &[u8]) -> bool {
     codec.decode(payload.to_vec()).is_some() || usage(payload).is_some()
 }
 
-/// Returns the keys of a segment; `None` if any byte is damaged.
-pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
-    let (mut keys, mut rows, mut codec) = (Vec::new(), 0, RowCodec::default());
-    let scanned = scan_bytes(bytes, |found| {
-        rows += usize::from(is_whole(&mut codec, found.payload));
-        keys.push(RowKey(found.key));
-    });
-    (scanned.end == bytes.len() as u64 && scanned.gaps == 0 && rows == keys.len()).then_some(keys)
+/// Returns the number of rows of a segment; `None` if any byte is damaged.
+pub(super) fn segment_rows(bytes: &[u8]) -> Option<usize> {
+    let (mut rows, mut codec) = (0, RowCodec::default());
+    let scanned = scan_bytes(bytes, |found| rows += usize::from(is_whole(&mut codec, found.payload)));
+    let is_intact = scanned.end == bytes.len() as u64 && scanned.gaps == 0 && rows as u64 == scanned.records;
+    if is_intact { Some(rows) } else { None }
 }

@@ -69,7 +69,14 @@ impl RowCodec {
         let mut streams = Vec::new();
         for (port, batch) in &output.batches {
             let before = streams.len();
-            self.writer(batch)?.write(batch, &mut streams)?;
+            let writer = self.writer(batch)?;
+            let written = writer.stream.write(batch);
+            // Taken even after a failure: half a message would stand before the next record.
+            let message = std::mem::take(writer.stream.get_mut());
+            written?;
+            streams.extend_from_slice(&writer.begin);
+            streams.extend_from_slice(&message);
+            streams.extend_from_slice(&END);
             streams.resize(streams.len().next_multiple_of(ALIGNMENT), 0);
             head.ports.push((port.clone(), streams.len() - before));
         }
@@ -119,7 +126,12 @@ impl RowCodec {
         let known = self.readers.iter().position(|reader| reader.begin == begin);
         if known.is_none() {
             self.readers.truncate(MOST - 1);
-            self.readers.insert(0, Reader::new(stream.slice_with_length(0, end))?);
+            let (mut decoder, mut schema) = (StreamDecoder::new(), stream.slice_with_length(0, end));
+            // Its last byte completes the message; the decoder parses it with the bytes that follow.
+            if decoder.decode(&mut schema).ok()?.is_some() || !schema.is_empty() {
+                return None;
+            }
+            self.readers.insert(0, Reader { begin: begin.to_vec(), decoder });
         }
         let place = known.unwrap_or(0);
         let batch = self.readers[place].decoder.decode(&mut rest);
@@ -129,29 +141,6 @@ impl RowCodec {
         // It may have stopped within a message.
         self.readers.remove(place);
         None
-    }
-}
-
-impl Writer {
-    fn write(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowError> {
-        let written = self.stream.write(batch);
-        // Taken even after a failure: half a message would stand before the next record.
-        let message = std::mem::take(self.stream.get_mut());
-        written?;
-        out.extend_from_slice(&self.begin);
-        out.extend_from_slice(&message);
-        out.extend_from_slice(&END);
-        Ok(())
-    }
-}
-
-impl Reader {
-    fn new(begin: Buffer) -> Option<Self> {
-        let mut decoder = StreamDecoder::new();
-        let mut rest = begin.clone();
-        // Its last byte completes the message; the decoder parses it with the bytes that follow.
-        let read = decoder.decode(&mut rest).ok()?;
-        (read.is_none() && rest.is_empty()).then(|| Self { begin: begin.to_vec(), decoder })
     }
 }
 

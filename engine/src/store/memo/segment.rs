@@ -203,13 +203,9 @@ fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64>
 /// Lists the segments of a folder by name, including those that a process is about to merge; none if the folder does not
 /// exist.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let mut paths = Vec::new();
-    for entry in if_there(fs::read_dir(folder)).context("read", folder)?.into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|extension| extension == "rows" || extension == "merging") {
-            paths.push(path);
-        }
-    }
+    let entries = if_there(fs::read_dir(folder)).context("read", folder)?;
+    let mut paths: Vec<PathBuf> = entries.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "rows" || extension == "merging"));
     paths.sort();
     Ok(paths)
 }
@@ -343,7 +339,7 @@ impl OwnSegment {
                     return Ok(Open { file, path, inode, length: 0 });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => serial += 1,
-                Err(error) => return Err(StoreError::io("create", &path)(error)),
+                Err(error) => return Err(error).context("create", &path),
             }
         }
     }

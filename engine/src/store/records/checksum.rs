@@ -2,9 +2,13 @@
 //!
 //! Objects without it were written by earlier versions.
 
+use std::path::Path;
+
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::fingerprint::hash_bytes;
+use crate::store::error::StoreError;
 
 const MEMBER: &str = ",\"check\":\"";
 const DIGITS: usize = 16;
@@ -23,17 +27,23 @@ pub(crate) enum Seal {
 /// Adds the checksum to the text of a JSON object.
 pub(crate) fn seal(mut text: Vec<u8>) -> Vec<u8> {
     if text.len() > 2 && text.pop_if(|last| *last == b'}').is_some() {
-        let check = check_of(&text);
-        text.extend(format!("{MEMBER}{check}\"}}").into_bytes());
+        text.extend(format!("{MEMBER}{}\"}}", digits_of(&text, DIGITS)).into_bytes());
     }
     text
+}
+
+/// Returns a value as a line of JSON with its checksum.
+pub(crate) fn sealed_line(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    let mut line = seal(serde_json::to_vec(value)?);
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// Verifies the checksum of an object.
 pub(crate) fn look(text: &str) -> Seal {
     match parts(text) {
         None => Seal::Missing,
-        Some((before, check)) if check_of(before.as_bytes()) == check => Seal::Whole,
+        Some((before, check)) if digits_of(before.as_bytes(), DIGITS) == check => Seal::Whole,
         Some(_) => Seal::Broken,
     }
 }
@@ -43,13 +53,14 @@ pub(crate) fn sealed_json<T: DeserializeOwned>(text: &[u8]) -> Option<T> {
     if look(std::str::from_utf8(text).ok()?) == Seal::Broken { None } else { serde_json::from_slice(text).ok() }
 }
 
+/// Reads a file of one JSON object; `None` if there is none, or if it was changed.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    sealed_json(&std::fs::read(path).ok()?)
+}
+
 /// Returns the object without its checksum.
 pub(super) fn unsealed(text: &str) -> String {
     parts(text).map_or_else(|| text.to_owned(), |(before, _)| format!("{before}}}"))
-}
-
-fn check_of(text: &[u8]) -> String {
-    digits_of(text, DIGITS)
 }
 
 /// Returns the first digits of a text's digest.
@@ -61,7 +72,7 @@ pub(super) fn digits_of(text: &[u8], count: usize) -> String {
 
 fn parts(text: &str) -> Option<(&str, &str)> {
     let (rest, check) = text.trim_end().strip_suffix("\"}")?.rsplit_once(MEMBER)?;
-    (check.len() == DIGITS && !check.contains('"')).then_some((rest, check))
+    if check.len() == DIGITS && !check.contains('"') { Some((rest, check)) } else { None }
 }
 
 #[cfg(test)]

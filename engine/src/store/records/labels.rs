@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::checksum::{Seal, look, seal};
+use super::checksum::{Seal, look, sealed_line};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
@@ -72,8 +72,7 @@ impl Store {
     pub fn add_label(&self, label: &Label) -> Result<(), StoreError> {
         let path = self.labels_path();
         nofollow::create_folder(&self.root().join("labels")).context("create", &path)?;
-        let mut line = seal(serde_json::to_vec(label)?);
-        line.push(b'\n');
+        let mut line = sealed_line(label)?;
         let mut file = nofollow::open_or_create(&path).context("open", &path)?;
         // Other people wait: two lines at once would be one damaged line. The lock ends with the file.
         file.lock().context("lock", &path)?;

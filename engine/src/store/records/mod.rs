@@ -2,8 +2,6 @@
 //! lines, with a checksum (`checksum`), written beside its place and renamed.
 
 pub(super) mod checksum;
-pub(super) mod columns;
-pub(super) mod check_outcome;
 pub(super) mod node_result;
 pub(super) mod tombstones;
 pub(super) mod results;

@@ -1,13 +1,11 @@
 //! Pages that show this store now, so that a run can name its address there. One file a server in `pages/`; it counts
 //! while the server's lock under `tmp/` is held. Servers of other machines do not count: their addresses are of theirs.
 
-use std::fs;
 use std::path::PathBuf;
 
-use super::checksum::{seal, sealed_json};
+use super::checksum::{read_json, seal};
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 use crate::store::layout::Store;
 use crate::store::lease::owner::machine;
 use crate::store::nofollow;
@@ -41,8 +39,7 @@ impl Store {
         // Takes the lock that shows others that this process lives.
         drop(self.temporary());
         let path = folder.join(format!("{}.{}.json", self.owner(), machine()));
-        let text = seal(serde_json::to_vec(&serde_json::json!({"address": address}))?);
-        self.write_file(&path, &text)?;
+        self.write_file(&path, &seal(serde_json::to_vec(&serde_json::json!({"address": address}))?))?;
         Ok(ShownPage { path })
     }
 
@@ -51,8 +48,7 @@ impl Store {
         let mut addresses = Vec::new();
         for (name, path) in names_in(&self.root().join("pages")) {
             if owner_here(&name).is_some_and(|owner| self.is_alive(owner))
-                && let Ok(text) = fs::read(&path)
-                && let Some(page) = sealed_json::<serde_json::Value>(&text)
+                && let Some(page) = read_json::<serde_json::Value>(&path)
             {
                 addresses.extend(page["address"].as_str().map(str::to_owned));
             }

@@ -102,8 +102,7 @@ impl Store {
         self.fetch_pins()?;
         let folder = self.root().join("pins");
         let mut pins = Vec::new();
-        let entries = if_there(fs::read_dir(&folder)).context("read", &folder)?;
-        for entry in entries.into_iter().flatten() {
+        for entry in if_there(fs::read_dir(&folder)).context("read", &folder)?.into_iter().flatten() {
             pins.push(read(&entry.context("read", &folder)?.path())?);
         }
         pins.sort_by(|one, other| one.name.cmp(&other.name));

@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::checksum::{Seal, look};
+use super::checksum::{Seal, look, sealed_json};
 use super::tombstones::Collection;
-use crate::store::folder::{names_below, names_in};
+use crate::store::files::{names_below, names_in};
 use crate::store::layout::{SOURCES, Store};
 use crate::store::memo::floor::read_floor;
 
@@ -23,7 +23,7 @@ pub struct RecordDamage {
 impl Store {
     /// Returns the damaged records of the store.
     pub fn record_damage(&self) -> Vec<RecordDamage> {
-        let mut found: Vec<RecordDamage> =
+        let mut found: Vec<_> =
             self.spending_damage().into_iter().map(|(file, what)| RecordDamage { file, what }).collect();
         for (name, path) in names_in(&self.root().join("pins")) {
             let help = "what it protects is unknown, and `gc` stops: repair or remove it";
@@ -47,7 +47,7 @@ impl Store {
         let file = "collected/collections.jsonl";
         let text = fs::read(self.root().join(file)).unwrap_or_default();
         for (index, line) in String::from_utf8_lossy(&text).lines().enumerate() {
-            if Collection::parse(line).is_none() {
+            if sealed_json::<Collection>(line.as_bytes()).is_none() {
                 let what = "this line was changed: what that collection removed counts as deleted by hand".to_owned();
                 found.push(RecordDamage { file: format!("{file}:{}", index + 1), what });
             }

@@ -30,14 +30,14 @@ impl Store {
             RecordState::Damaged(_) => tracing::warn!("ignoring the damaged record of key {}", key.0.short()),
             RecordState::Missing => {}
         }
-        self.fetch_record(key, "results")
+        self.fetch_record(key, "results", 0)
     }
 
     /// Returns the state of a key's record.
     pub fn result_state(&self, key: &NodeKey) -> RecordState {
         match self.result_here(key) {
             RecordState::Whole(result) => RecordState::Whole(result),
-            other => self.fetch_record(key, "results").map_or(other, |result| RecordState::Whole(Box::new(result))),
+            other => self.fetch_record(key, "results", 0).map_or(other, |result| RecordState::Whole(Box::new(result))),
         }
     }
 
@@ -49,11 +49,6 @@ impl Store {
         // The line of JSON alone: its checksum may be what was damaged.
         let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         RecordState::Damaged(serde_json::from_slice(line).ok())
-    }
-
-    /// Returns the keys of all results, sorted.
-    pub fn result_keys(&self) -> Vec<NodeKey> {
-        self.keys_below("results")
     }
 
     /// Records a finished node. If another machine recorded a different result first in a shared store, that one counts
@@ -88,15 +83,13 @@ impl Store {
 
     pub(crate) fn record_text(result: &NodeResult) -> Result<Vec<u8>, StoreError> {
         let mut text = serde_json::to_vec(result)?;
-        let checksum = format!("\n\"{}\"\n", hash_bytes(&text));
-        text.extend(checksum.into_bytes());
+        text.extend(format!("\n\"{}\"\n", hash_bytes(&text)).into_bytes());
         Ok(text)
     }
 }
 
 pub(crate) fn read_record(text: &[u8]) -> Option<NodeResult> {
-    let end = text.iter().position(|byte| *byte == b'\n')?;
-    let (line, checksum) = text.split_at(end);
+    let (line, checksum) = text.split_at(text.iter().position(|byte| *byte == b'\n')?);
     let wanted = format!("\n\"{}\"\n", hash_bytes(line));
     if checksum == wanted.as_bytes() { serde_json::from_slice(line).ok() } else { None }
 }

@@ -1,4 +1,4 @@
-//! The run ledger: one folder per run with the request, the outcome of every node, and the events.
+//! The run ledger: one folder per run with the request, the outcome of every node and its checks, and the events.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -9,16 +9,15 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::check_outcome::CheckOutcome;
-use super::checksum::{Seal, look, seal, unsealed};
+use super::checksum::{Seal, look, seal, sealed_json, sealed_line, unsealed};
 use super::node_result::OutputRecord;
 use crate::endpoint::Usage;
 use crate::fingerprint::{Digest, InputIdentity, NodeKey, Preimage, Reason, hash_bytes};
 use crate::node_id::NodeId;
-use crate::spec::RowLimit;
+use crate::spec::{Check, RowLimit};
+use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::if_there;
-use crate::store::folder::names_in;
+use crate::store::files::{if_there, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 use crate::store::remote::Pending;
@@ -125,6 +124,35 @@ pub enum NodeOutcome {
     Ended,
 }
 
+/// The outcome of one check of a node's result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckOutcome {
+    /// The check.
+    #[serde(flatten)]
+    pub check: Check,
+    /// The checked table; missing for checks of numbers of rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactId>,
+    /// Whether it holds.
+    pub passed: bool,
+    /// What was found: a number of rows, the first row that breaks the rule, or why nothing could be found out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub found: String,
+    /// Version of the code that evaluated it; 0 in records of earlier versions.
+    #[serde(default)]
+    pub version: u32,
+    /// Whether the same table may give another outcome later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fleeting: bool,
+}
+
+/// `rows: at least 100: 12 rows`.
+impl std::fmt::Display for CheckOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.check, self.found)
+    }
+}
+
 /// The record of a node in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRun {
@@ -204,17 +232,6 @@ pub struct LedgerDamage {
     pub torn: bool,
 }
 
-fn line_damage(line: &str, sealed: bool, torn: bool) -> Option<&'static str> {
-    let readable = serde_json::from_str::<Value>(line).is_ok();
-    match look(line) {
-        Seal::Broken => Some("was changed: its checksum does not fit"),
-        _ if !readable && torn => Some("is cut off"),
-        _ if !readable => Some("cannot be read"),
-        Seal::Missing if sealed => Some("was changed: it has no checksum"),
-        _ => None,
-    }
-}
-
 /// Returns the records in a file of a run; `run.json` is one record.
 fn lines_of<'t>(file: &str, text: &'t str) -> Vec<&'t str> {
     if file == "run.json" && !text.is_empty() { vec![text] } else { text.lines().collect() }
@@ -290,28 +307,23 @@ impl Store {
     }
 
     fn run_text(&self, id: &str, file: &str) -> String {
-        let bytes = fs::read(self.run_folder(id).join(file)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&fs::read(self.run_folder(id).join(file)).unwrap_or_default()).into_owned()
     }
 
     /// Returns the record of a run; `None` if it is missing or damaged.
     pub fn run(&self, id: &str) -> Option<RunRecord> {
-        let text = self.run_text(id, "run.json");
-        if look(&text) == Seal::Broken { None } else { serde_json::from_str(&text).ok() }
+        sealed_json(self.run_text(id, "run.json").as_bytes())
     }
 
     /// Returns the nodes of a run in the order they ended, then those without an end. Torn and damaged lines are
     /// skipped; [`Store::ledger_damage`] reports them.
     pub fn run_nodes(&self, id: &str) -> Vec<NodeRun> {
-        let text = self.run_text(id, "nodes.jsonl");
-        let whole = text.lines().filter(|line| look(line) != Seal::Broken);
-        ended(whole.filter_map(|line| serde_json::from_str(line).ok()))
+        ended(self.run_text(id, "nodes.jsonl").lines().filter_map(|line| sealed_json(line.as_bytes())))
     }
 
     /// Returns the events of a run, one JSON object per line.
     pub fn run_events(&self, id: &str) -> String {
-        let text = self.run_text(id, "events.jsonl");
-        text.lines().map(|line| unsealed(line) + "\n").collect()
+        self.run_text(id, "events.jsonl").lines().map(|line| unsealed(line) + "\n").collect()
     }
 
     /// Whether a process on this machine is writing the events of a run.
@@ -326,10 +338,8 @@ impl Store {
     /// Fails if the file cannot be read.
     pub fn run_events_from(&self, id: &str, byte: u64) -> Result<(String, u64), StoreError> {
         let path = self.run_folder(id).join("events.jsonl");
-        let mut bytes = Vec::new();
-        let Some(mut file) = if_there(File::open(&path)).context("read", &path)? else {
-            return Ok((String::new(), byte));
-        };
+        let (found, mut bytes) = (if_there(File::open(&path)).context("read", &path)?, Vec::new());
+        let Some(mut file) = found else { return Ok((String::new(), byte)) };
         file.seek(SeekFrom::Start(byte)).context("read", &path)?;
         file.take(EVENT_BYTES).read_to_end(&mut bytes).context("read", &path)?;
         // The rest of a line that is being written comes with the next call.
@@ -349,8 +359,7 @@ impl Store {
             (&file).take(bytes).read_to_end(&mut end).ok()?;
             let text = String::from_utf8_lossy(&end);
             if let Some(last) = text.lines().rev().find(|line| line.contains(RUN_FINISHED))
-                && look(last) != Seal::Broken
-                && let Ok(event) = serde_json::from_str(last)
+                && let Some(event) = sealed_json(last.as_bytes())
             {
                 return Some(event);
             }
@@ -395,8 +404,7 @@ impl Store {
         let mut found = Vec::new();
         let [(run_file, run), _, (events_file, events)] = &files;
         if run.is_empty() && self.run_folder(id).join(run_file).is_file() {
-            let what = "was emptied";
-            found.push(LedgerDamage { run: id.to_owned(), file: run_file, line: 1, what, torn: false });
+            found.push(LedgerDamage { run: id.to_owned(), file: run_file, line: 1, what: "was emptied", torn: false });
         }
         // The last event of a run that ended says so; the number of nodes is in its record.
         let has_ended = self.run(id).is_some_and(|record| record.finished.is_some()) && !self.is_imported(id);
@@ -409,9 +417,15 @@ impl Store {
             let ended = *file == "run.json" || text.ends_with('\n');
             for (index, line) in lines.iter().enumerate() {
                 let torn = !ended && index + 1 == lines.len();
-                if let Some(what) = line_damage(line, sealed, torn) {
-                    found.push(LedgerDamage { run: id.to_owned(), file, line: index + 1, what, torn });
-                }
+                let readable = serde_json::from_str::<Value>(line).is_ok();
+                let what = match look(line) {
+                    Seal::Broken => "was changed: its checksum does not fit",
+                    _ if !readable && torn => "is cut off",
+                    _ if !readable => "cannot be read",
+                    Seal::Missing if sealed => "was changed: it has no checksum",
+                    _ => continue,
+                };
+                found.push(LedgerDamage { run: id.to_owned(), file, line: index + 1, what, torn });
             }
         }
         found
@@ -474,7 +488,7 @@ impl RunWriter {
     /// Fails if it cannot be written.
     pub fn node(&mut self, node: &NodeRun) -> Result<(), StoreError> {
         self.computed |= node.outcome == NodeOutcome::Begun;
-        line(&mut self.nodes, node, &self.folder)
+        self.nodes.write_all(&sealed_line(node)?).context("write", &self.folder)
     }
 
     /// Appends an event.
@@ -482,7 +496,7 @@ impl RunWriter {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn event(&mut self, event: &impl Serialize) -> Result<(), StoreError> {
-        line(&mut self.events, event, &self.folder)
+        self.events.write_all(&sealed_line(event)?).context("write", &self.folder)
     }
 
     /// Makes everything appended so far visible to others.
@@ -514,12 +528,6 @@ impl RunWriter {
     pub fn describe(&self, record: &RunRecord) -> Result<(), StoreError> {
         self.store.write_file(&self.folder.join("run.json"), &seal(serde_json::to_vec_pretty(record)?))
     }
-}
-
-fn line(out: &mut impl Write, value: &impl Serialize, path: &Path) -> Result<(), StoreError> {
-    let mut text = seal(serde_json::to_vec(value)?);
-    text.push(b'\n');
-    out.write_all(&text).context("write", path)
 }
 
 #[cfg(test)]

@@ -12,19 +12,18 @@
 //! The lock on a run's log belongs to the open file that is the run's standard output. The system therefore holds it
 //! as long as the run lives, whatever happens to the daemon.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::checksum::{seal, sealed_json};
+use super::checksum::{read_json, seal};
 use super::runs::RunRecord;
 use crate::fingerprint::hash_bytes;
 use crate::schedule::State;
 use crate::spec::Time;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::{clear, lock};
-use crate::store::folder::names_in;
+use crate::store::files::{clear, lock, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 
@@ -197,13 +196,12 @@ impl Schedules {
             Ok(()) => file.set_len(0).context("write", &path)?,
             Err(TryLockError::WouldBlock) => {
                 let held = std::io::Error::new(std::io::ErrorKind::WouldBlock, "a run still holds it");
-                return Err(StoreError::io("lock", &path)(held));
+                return Err(held).context("lock", &path);
             }
             Err(TryLockError::Error(error)) => tracing::debug!("cannot lock {}: {error}", path.display()),
         }
         let logs = names_in(folder);
-        let excess = logs.len().saturating_sub(LOGS);
-        for (_, log) in &logs[..excess] {
+        for (_, log) in &logs[..logs.len().saturating_sub(LOGS)] {
             if lock_of(log) == LogLock::Free {
                 clear(log);
             }
@@ -228,10 +226,6 @@ fn lock_of(path: &Path) -> LogLock {
         Err(TryLockError::WouldBlock) => LogLock::Held,
         Err(TryLockError::Error(_)) => LogLock::Unknown,
     }
-}
-
-fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
-    sealed_json(&fs::read(path).ok()?)
 }
 
 /// Longest name of a folder in bytes that file systems allow.
@@ -279,7 +273,7 @@ mod tests {
         let state = State { serial: 7, ..State::new("a/b") };
         store.keep(&state).unwrap();
         assert_eq!((store.state("a/b"), store.names()), (Some(state), vec!["a/b".to_owned()]));
-        fs::write(store.folder("a/b").join("state.json"), "{").unwrap();
+        std::fs::write(store.folder("a/b").join("state.json"), "{").unwrap();
         assert_eq!(store.state("a/b"), None);
     }
 

@@ -24,8 +24,7 @@ use super::runs::run_time;
 use super::schedules::folder_name;
 use crate::endpoint::Usage;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::if_there;
-use crate::store::folder::{all_names_in, names_in};
+use crate::store::files::{all_names_in, if_there, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 
@@ -205,10 +204,8 @@ impl Spending {
     pub fn since(&self, start: f64) -> Usage {
         let first = start as u64 / SLOT;
         let mut sum = Usage::default();
-        for slots in [&self.sums, &self.own] {
-            for (_, usage) in slots.range(first..) {
-                sum += *usage;
-            }
+        for (_, usage) in self.sums.range(first..).chain(self.own.range(first..)) {
+            sum += *usage;
         }
         sum
     }
@@ -236,16 +233,9 @@ fn checksum(run: &str, text: &str) -> String {
     digits_of([run, " ", text].concat().as_bytes(), CHECK)
 }
 
-/// What a line says.
-struct Line {
-    slot: u64,
-    usage: Usage,
-    /// Whether lines come after it; of earlier versions, unknown.
-    has_next: Option<bool>,
-}
-
-/// Reads a line without its end; `None` if it is damaged.
-fn parse(run: &str, line: &str) -> Option<Line> {
+/// Reads a line without its end: the slot, the usage, and whether lines come after it (of earlier versions, unknown).
+/// `None` if it is damaged.
+fn parse(run: &str, line: &str) -> Option<(u64, Usage, Option<bool>)> {
     let (numbers, has_next) = match line.len() + 1 {
         PLAIN => (line, None),
         LINE if line.is_ascii() => {
@@ -260,11 +250,7 @@ fn parse(run: &str, line: &str) -> Option<Line> {
     };
     let numbers: Option<Vec<u64>> = numbers.split(' ').map(|word| word.parse().ok()).collect();
     let [slot, calls, prompt_tokens, completion_tokens, cost_nanos] = numbers?[..] else { return None };
-    Some(Line {
-        slot,
-        usage: Usage { calls, prompt_tokens, completion_tokens, cost_nanos, ..Usage::default() },
-        has_next,
-    })
+    Some((slot, Usage { calls, prompt_tokens, completion_tokens, cost_nanos, ..Usage::default() }, has_next))
 }
 
 /// Adds up the lines of a run's file.
@@ -283,9 +269,9 @@ fn sum_up(run: &str, text: &str) -> Result<Slots, (usize, &'static str)> {
             }
             break;
         };
-        let Some(line) = parse(run, line) else { return Err((number, "this line is damaged")) };
-        has_next = line.has_next;
-        *slots.entry(line.slot).or_default() += line.usage;
+        let Some((slot, usage, next)) = parse(run, line) else { return Err((number, "this line is damaged")) };
+        has_next = next;
+        *slots.entry(slot).or_default() += usage;
     }
     match has_next {
         Some(true) if number == 0 => Err((1, "the file was emptied")),
@@ -328,17 +314,14 @@ impl Store {
 
     /// Returns the runs that paid by their own records, and have no record of what they spent.
     pub fn missing_spending<'r>(&self, runs: impl Iterator<Item = &'r String>) -> Vec<String> {
-        let mut missing = Vec::new();
-        for run in runs {
-            if let Some(record) = self.run(run)
-                && !self.is_imported(run)
+        let mut missing: Vec<String> = runs.cloned().collect();
+        missing.retain(|run| {
+            let Some(record) = self.run(run) else { return false };
+            !self.is_imported(run)
                 && !self.is_copy()
                 && !self.root().join("spent").join(folder_name(&record.pipeline)).join(run).exists()
                 && self.recorded_spending(run).iter().any(|(_, usage)| *usage != Usage::default())
-            {
-                missing.push(run.clone());
-            }
-        }
+        });
         missing
     }
 }

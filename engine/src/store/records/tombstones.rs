@@ -7,7 +7,7 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::checksum::{Seal, look, seal};
+use super::checksum::{sealed_json, sealed_line};
 use crate::fingerprint::NodeKey;
 use crate::store::error::{IoContext, StoreError};
 use crate::store::layout::Store;
@@ -29,20 +29,6 @@ pub struct Collection {
     pub runs: Vec<String>,
 }
 
-impl Collection {
-    /// Returns the line of the log.
-    pub(crate) fn line(&self) -> Result<Vec<u8>, StoreError> {
-        let mut line = seal(serde_json::to_vec(self)?);
-        line.push(b'\n');
-        Ok(line)
-    }
-
-    /// Parses a line of the log; `None` if it is damaged.
-    pub(crate) fn parse(line: &str) -> Option<Self> {
-        if look(line) == Seal::Broken { None } else { serde_json::from_str(line).ok() }
-    }
-}
-
 impl Store {
     fn collections_path(&self) -> std::path::PathBuf {
         self.root().join("collected").join("collections.jsonl")
@@ -53,7 +39,7 @@ impl Store {
         let path = self.collections_path();
         let folder = path.parent().unwrap_or(self.root());
         nofollow::create_folder(folder).context("create", folder)?;
-        let line = collection.line()?;
+        let line = sealed_line(collection)?;
         let mut file = nofollow::append(&path).context("write", &path)?;
         file.write_all(&line).context("write", &path)?;
         // On disk before anything is removed: without the line, results would count as deleted by hand.
@@ -63,7 +49,6 @@ impl Store {
     /// Returns all collections, oldest first. Damaged lines are skipped.
     pub fn collections(&self) -> Vec<Collection> {
         let text = fs::read(self.collections_path()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.lines().filter_map(Collection::parse).collect()
+        String::from_utf8_lossy(&text).lines().filter_map(|line| sealed_json(line.as_bytes())).collect()
     }
 }

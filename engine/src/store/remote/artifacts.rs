@@ -131,19 +131,15 @@ impl Store {
             if self.check_here(id).is_ok() {
                 return Ok(Ok(()));
             }
-            self.fetch_now(remote, id)
+            let folder = self.temporary();
+            nofollow::create_folder(&folder).context("create", &folder)?;
+            let fetched = remote.fetch(id, &folder).and_then(|fetched| match fetched {
+                Ok(artifact) => self.settle(id, &artifact, &folder).map(|_| Ok(())),
+                Err(damage) => Ok(Err(damage)),
+            });
+            clear(&folder);
+            fetched
         })
-    }
-
-    fn fetch_now(&self, remote: &Remote, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
-        let folder = self.temporary();
-        nofollow::create_folder(&folder).context("create", &folder)?;
-        let fetched = remote.fetch(id, &folder).and_then(|fetched| match fetched {
-            Ok(artifact) => self.settle(id, &artifact, &folder).map(|_| Ok(())),
-            Err(damage) => Ok(Err(damage)),
-        });
-        clear(&folder);
-        fetched
     }
 
     /// Uploads a local artifact.

@@ -43,42 +43,35 @@ impl RemoteLease {
 
 /// Reads a claim object and its version.
 async fn look(objects: &Objects, path: &Path) -> Reply<Option<(Option<Claim>, UpdateVersion)>> {
-    let found = objects::get(objects, path).await?;
-    Ok(found.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
+    Ok(objects::get(objects, path).await?.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
 }
 
-fn text(claim: &Claim) -> Bytes {
-    Bytes::from(serde_json::to_vec(claim).unwrap_or_default())
-}
+/// The version of a claim object, if it contains this claim.
+type Ours = Option<UpdateVersion>;
 
-/// Returns the version of a claim object if it contains this claim.
-async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Option<UpdateVersion>> {
+async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Ours> {
     match look(objects, path).await? {
         Some((Some(found), version)) if found.holder == claim.holder => Ok(Some(version)),
         _ => Ok(None),
     }
 }
 
-/// Replaces that version by a claim. After a lost answer, the object is read back. Returns `None` if it is not ours.
-async fn renew(objects: &Objects, path: &Path, claim: &Claim, version: UpdateVersion) -> Reply<Option<UpdateVersion>> {
-    if let Put::Made(version) = objects::replace(objects, path, text(claim), version).await? {
+/// Puts a claim in place of the `known` version (`None`: of nothing). Returns `None` if it is not ours: the object is read
+/// back, since the answer to a first attempt may have been lost.
+async fn put(objects: &Objects, path: &Path, claim: &Claim, known: Option<UpdateVersion>) -> Reply<Ours> {
+    let text = Bytes::from(serde_json::to_vec(claim).unwrap_or_default());
+    if let Put::Made(version) = objects::put_if(objects, path, text, known).await? {
         return Ok(Some(version));
     }
     ours(objects, path, claim).await
 }
 
 /// Takes a claim that is free: never taken, released, or held by a dead process.
-async fn take(objects: &Objects, path: &Path, claim: &Claim, watch: &mut Watch) -> Reply<Option<UpdateVersion>> {
-    let Some((found, version)) = look(objects, path).await? else {
-        return match objects::put_new(objects, path, text(claim)).await? {
-            Put::Made(version) => Ok(Some(version)),
-            // It may be ours: the answer to a first attempt may have been lost.
-            Put::Refused(_) => ours(objects, path, claim).await,
-        };
-    };
+async fn take(objects: &Objects, path: &Path, claim: &Claim, watch: &mut Watch) -> Reply<Ours> {
+    let Some((found, version)) = look(objects, path).await? else { return put(objects, path, claim, None).await };
     let seen = format!("{version:?} {found:?}");
     let free = found.is_none_or(|found| found.free || found.machine == claim.machine);
-    if free || watch.is_dead(&seen) { renew(objects, path, claim, version).await } else { Ok(None) }
+    if free || watch.is_dead(&seen) { put(objects, path, claim, Some(version)).await } else { Ok(None) }
 }
 
 impl Remote {
@@ -103,7 +96,7 @@ impl Remote {
             // A release must not block for long: if it fails, others wait until the claim counts as dead.
             let most = if last { AT_THE_END } else { Duration::from_mins(1) };
             let renewed = remote.wait(async {
-                match tokio::time::timeout(most, renew(&remote.objects, &object, &next, known.clone())).await {
+                match tokio::time::timeout(most, put(&remote.objects, &object, &next, Some(known.clone()))).await {
                     Ok(renewed) => renewed,
                     Err(_) => Err(objects::generic("no answer in time")),
                 }

@@ -21,26 +21,19 @@ use super::{Remote, RemoteLease};
 use crate::fingerprint::{Digest, NodeKey, hash_bytes};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::StoreError;
-use crate::store::folder::remove;
+use crate::store::files::remove;
 use crate::store::gc::collect::{ALIVE, GRACE, Garbage, KeepPolicy, StoredArtifact, Swept, collection, sorted_out};
 use crate::store::gc::retained::Stock;
 use crate::store::layout::Store;
 use crate::store::lease::Others;
 use crate::store::lease::heartbeat::Watch;
 use crate::store::paths::{artifact_place, recorded_key};
+use crate::store::records::checksum::{sealed_json, sealed_line};
 use crate::store::records::results::RecordState;
 use crate::store::records::tombstones::Collection;
 
 /// Folder of the notes on collections.
 const NOTES: &str = "gc";
-
-/// The objects of the shared store, from one listing per folder.
-struct Inventory {
-    artifacts: BTreeMap<Digest, Lot>,
-    memos: BTreeMap<Digest, Lot>,
-    /// When records were moved to `collected/`.
-    collected: BTreeMap<NodeKey, f64>,
-}
 
 /// The objects of one artifact or memo.
 #[derive(Default)]
@@ -65,24 +58,6 @@ fn lots(listed: &[Listed]) -> BTreeMap<Digest, Lot> {
 impl Remote {
     fn listed(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         self.call("list", objects::list(&self.objects, &Path::from(prefix)))
-    }
-
-    fn inventory(&self) -> Result<Inventory, StoreError> {
-        let artifacts = lots(&self.listed("artifacts")?);
-        let memos = lots(&self.listed("memo")?);
-        let mut collected = BTreeMap::new();
-        for object in self.listed("collected")? {
-            if let Some(key) = object.path.filename().and_then(recorded_key) {
-                collected.insert(key, object.modified);
-            }
-        }
-        Ok(Inventory { artifacts, memos, collected })
-    }
-
-    /// Records what a collection is about to remove.
-    fn note(&self, collection: &Collection) -> Result<(), StoreError> {
-        let path = Path::from(format!("{NOTES}/{}.json", collection.id));
-        self.call("write to", objects::put(&self.objects, &path, collection.line()?.into())).map(drop)
     }
 
     /// Deletes all objects below the prefixes; objects named `first` before the others. Below a prefix with an object that
@@ -115,31 +90,33 @@ impl Store {
     /// Determines what a collection of the shared store would remove, by this machine's clock.
     pub(in crate::store) fn shared_garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
         let Some(remote) = &self.remote else { return Ok(Garbage::default()) };
-        self.shared_garbage_at(remote, policy, now, now)
+        self.garbage_at(remote, policy, now, now)
     }
 
-    fn shared_garbage_at(
-        &self,
-        remote: &Remote,
-        policy: &KeepPolicy,
-        now: f64,
-        server: f64,
-    ) -> Result<Garbage, StoreError> {
+    fn garbage_at(&self, remote: &Remote, policy: &KeepPolicy, now: f64, server: f64) -> Result<Garbage, StoreError> {
         self.fetch_records()?;
-        let there = remote.inventory()?;
+        let artifact_lots = lots(&remote.listed("artifacts")?);
+        let memo_lots = lots(&remote.listed("memo")?);
+        // When records were moved to `collected/`.
+        let mut collected: BTreeMap<NodeKey, f64> = BTreeMap::new();
+        for object in remote.listed("collected")? {
+            if let Some(key) = object.path.filename().and_then(recorded_key) {
+                collected.insert(key, object.modified);
+            }
+        }
         let age = policy.age.max(GRACE).as_secs_f64();
         let stock = Stock::read(self, policy.runs, now - age, now - ALIVE)?;
         // Since when the results of an artifact have been collected.
         let mut gone: BTreeMap<ArtifactId, f64> = BTreeMap::new();
         for result in stock.makers.gone() {
-            let since = there.collected.get(&result.key).copied().unwrap_or(f64::INFINITY);
+            let since = collected.get(&result.key).copied().unwrap_or(f64::INFINITY);
             for output in result.outputs.values() {
                 let latest = gone.entry(output.id).or_insert(since);
                 *latest = latest.max(since);
             }
         }
-        let mut artifacts = Vec::with_capacity(there.artifacts.len());
-        for (digest, lot) in &there.artifacts {
+        let mut artifacts = Vec::with_capacity(artifact_lots.len());
+        for (digest, lot) in &artifact_lots {
             let id = ArtifactId::from(*digest);
             let gone = gone.get(&id).copied().unwrap_or(f64::NEG_INFINITY);
             let idle = !stock.roots.known.contains(&id) && lot.newest.max(gone) <= server - age;
@@ -148,7 +125,7 @@ impl Store {
         let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts) };
         if policy.memo {
             let used = stock.memos();
-            for (base, lot) in &there.memos {
+            for (base, lot) in &memo_lots {
                 if !used.contains(base) && lot.newest <= server - age {
                     garbage.memos.push((*base, lot.bytes));
                 }
@@ -167,21 +144,27 @@ impl Store {
     pub(in crate::store) fn collect_shared(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
         let Some(remote) = &self.remote else { return Ok(Swept::default()) };
         let lease = remote.try_lease(&NodeKey(hash_bytes(b"collection")), &mut Watch::default())?;
-        let Some(lease) = lease else {
-            return Err(StoreError::Collecting);
-        };
+        let Some(lease) = lease else { return Err(StoreError::Collecting) };
         // Ages are those of the server's clock: the clocks of machines differ.
         let probe = Path::from(format!("leases/clock-{}", remote.machine));
         let server = remote.call("write to", objects::clock(&remote.objects, &probe))?;
-        let garbage = self.shared_garbage_at(remote, policy, now, server)?;
+        let garbage = self.garbage_at(remote, policy, now, server)?;
         if !garbage.results.is_empty() {
             let collection = collection(&garbage, policy, now);
             // Before anything goes: a collection that is killed has said what it meant to remove.
-            remote.note(&collection)?;
+            let path = Path::from(format!("{NOTES}/{}.json", collection.id));
+            remote.call("write to", objects::put(&remote.objects, &path, sealed_line(&collection)?.into()))?;
             self.note_collection(&collection)?;
         }
         for result in &garbage.results {
-            self.entomb_shared(remote, &result.key)?;
+            let key = &result.key;
+            let Ok(text) = std::fs::read(self.record_path(key, "results")) else { continue };
+            remote.call("collect in", async {
+                // Replaces an older tombstone too: its time decides when the files may be removed.
+                objects::put(&remote.objects, &object_path(key, "collected"), text.into()).await?;
+                objects::delete(&remote.objects, &object_path(key, "results")).await
+            })?;
+            self.entomb(key)?;
         }
         // After the records and before the files, which nobody can bring back: a machine that slept meanwhile may have
         // been taken for dead, and what it knows is old then.
@@ -208,17 +191,6 @@ impl Store {
         Ok(Swept { freed: garbage.bytes(), garbage })
     }
 
-    /// Moves a result's record to the tombstones for all machines.
-    fn entomb_shared(&self, remote: &Remote, key: &NodeKey) -> Result<(), StoreError> {
-        let Ok(text) = std::fs::read(self.record_path(key, "results")) else { return Ok(()) };
-        remote.call("collect in", async {
-            // Replaces an older tombstone too: its time decides when the files may be removed.
-            objects::put(&remote.objects, &object_path(key, "collected"), text.into()).await?;
-            objects::delete(&remote.objects, &object_path(key, "results")).await
-        })?;
-        self.entomb(key)
-    }
-
     /// Removes from this machine's copy what other machines have collected.
     pub(super) fn fetch_collections(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
@@ -229,7 +201,8 @@ impl Store {
             objects::get_all(&remote.objects, found.into_iter().map(|found| ((), found.path))).await
         })?;
         for text in notes.into_iter().filter_map(|((), text)| text) {
-            let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) else {
+            let Some(collection) = sealed_json::<Collection>(String::from_utf8_lossy(&text).trim_end().as_bytes())
+            else {
                 tracing::warn!("ignoring a damaged note of a collection in the shared store");
                 continue;
             };

@@ -48,19 +48,7 @@ struct Nameplate {
 fn nameplate(root: &Path) -> Result<Option<Nameplate>, StoreError> {
     let path = root.join(NAMEPLATE);
     let Some(text) = if_there(std::fs::read(&path)).context("read", &path)? else { return Ok(None) };
-    match sealed_json(&text) {
-        Some(nameplate) => Ok(Some(nameplate)),
-        None => Err(StoreError::Nameplate(path)),
-    }
-}
-
-/// Retries a failed request for some seconds.
-fn retry() -> RetryConfig {
-    RetryConfig {
-        max_retries: 6,
-        retry_timeout: Duration::from_secs(40),
-        backoff: BackoffConfig { max_backoff: Duration::from_secs(4), ..BackoffConfig::default() },
-    }
+    sealed_json(&text).map(Some).ok_or(StoreError::Nameplate(path))
 }
 
 impl Store {
@@ -98,11 +86,25 @@ impl Store {
         let mut store = Self::open(cache)?;
         let root = store.root().to_owned();
         let nameplate = nameplate(&root)?;
-        let machine = match &nameplate {
-            Some(known) => known.machine.clone(),
-            None => format!("{:016x}", rand::random::<u64>()),
+        let known = nameplate.as_ref().map(|known| known.machine.clone());
+        let machine = known.unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(THREADS).thread_name("store").enable_all().build();
+        let runtime = runtime.map_err(|error| StoreError::Threads(url.to_owned(), error))?;
+        let open = Mutex::default();
+        let segments = Arc::new(Segments { objects: Arc::clone(&objects), machine: machine.clone(), open });
+        runtime.spawn(Segments::keep_sending(Arc::downgrade(&segments)));
+        let mut remote = Remote {
+            objects,
+            url: url.to_owned(),
+            cache: root.clone(),
+            machine,
+            exists: false,
+            runtime: Some(runtime),
+            learnt: Mutex::default(),
+            segments,
+            flights: Flights::default(),
         };
-        let mut remote = Remote::connect(url, objects, &root, machine)?;
         let found = remote.identify(make)?;
         remote.exists = found.is_some();
         match (found, nameplate) {
@@ -122,25 +124,6 @@ impl Store {
 }
 
 impl Remote {
-    fn connect(url: &str, objects: Objects, cache: &Path, machine: String) -> Result<Self, StoreError> {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(THREADS).thread_name("store").enable_all().build();
-        let runtime = runtime.map_err(|error| StoreError::Threads(url.to_owned(), error))?;
-        let segments = Arc::new(Segments::new(Arc::clone(&objects), machine.clone()));
-        runtime.spawn(Segments::keep_sending(Arc::downgrade(&segments)));
-        Ok(Self {
-            objects,
-            url: url.to_owned(),
-            cache: cache.to_owned(),
-            machine,
-            exists: false,
-            runtime: Some(runtime),
-            learnt: Mutex::default(),
-            segments,
-            flights: Flights::default(),
-        })
-    }
-
     /// Returns the store's name; creates the store if `make` is set.
     fn identify(&self, make: bool) -> Result<Option<String>, StoreError> {
         let path = ObjectPath::from("format");
@@ -171,9 +154,12 @@ fn open(url: &Url) -> Reply<Objects> {
         // The clients refuse plain HTTP unless they are told.
         options.push(("allow_http".to_owned(), "true".to_owned()));
     }
+    // Retries a failed request for some seconds.
+    let backoff = BackoffConfig { max_backoff: Duration::from_secs(4), ..BackoffConfig::default() };
+    let retry = RetryConfig { max_retries: 6, retry_timeout: Duration::from_secs(40), backoff };
     macro_rules! built {
         ($builder:expr) => {{
-            let mut builder = $builder.with_url(url.as_str()).with_retry(retry());
+            let mut builder = $builder.with_url(url.as_str()).with_retry(retry);
             for (name, value) in options {
                 if let Ok(name) = name.to_ascii_lowercase().parse() {
                     builder = builder.with_config(name, value);

@@ -26,19 +26,11 @@ type Flight = Mutex<Option<(Instant, Arc<StoreError>)>>;
 pub(super) struct Flights(Mutex<BTreeMap<Digest, Arc<Flight>>>);
 
 impl Flights {
-    fn of(&self, what: &Digest) -> Arc<Flight> {
-        let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(flights.entry(*what).or_default())
-    }
-
     /// Fetches something when no other thread does. A failure is also that of the threads that waited for it: they do
     /// not wait for an unreachable store one after the other. Whoever asks later tries again.
-    pub(super) fn once<T>(
-        &self,
-        what: &Digest,
-        fetch: impl FnOnce() -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let (asked, flight) = (Instant::now(), self.of(what));
+    pub(super) fn once<T>(&self, what: &Digest, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let asked = Instant::now();
+        let flight = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(*what).or_default());
         aside(|| {
             let mut failure = flight.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((when, error)) = &*failure
@@ -46,7 +38,7 @@ impl Flights {
             {
                 return Err(StoreError::Earlier(Arc::clone(error)));
             }
-            let fetched = fetch().map_err(Arc::new);
+            let fetched = work().map_err(Arc::new);
             // With the time of the failure: whoever began to wait before it shares it.
             *failure = fetched.as_ref().err().map(|error| (Instant::now(), Arc::clone(error)));
             fetched.map_err(StoreError::Earlier)

@@ -19,7 +19,7 @@ fn object_path(base: &Digest) -> Path {
 }
 
 fn read(text: &[u8], path: &Path) -> Reply<Floor> {
-    read_floor(text).map_err(|fault| objects::generic(&format!("{path} {fault} (with `{path}.next`, if there is one)")))
+    read_floor(text).map_err(|fault| objects::generic(format!("{path} {fault} (with `{path}.next`, if there is one)")))
 }
 
 impl Store {
@@ -34,8 +34,7 @@ impl Store {
         }
         let path = object_path(base);
         let floor = remote.call("read from", async {
-            let found = objects::get(&remote.objects, &path).await?;
-            found.map(|(text, _)| read(&text, &path)).transpose()
+            objects::get(&remote.objects, &path).await?.map(|(text, _)| read(&text, &path)).transpose()
         })?;
         remote.learnt().floors.insert(*base);
         Ok(floor)
@@ -57,14 +56,11 @@ impl Store {
                 let there = objects::get(objects, &path).await?;
                 let known = there.as_ref().map(|(text, _)| read(text, &path)).transpose()?.unwrap_or_default();
                 let text = serde_json::to_vec(&floor.clone().joined(known));
-                let text = Bytes::from(seal(text.map_err(|error| objects::generic(&error.to_string()))?));
+                let text = Bytes::from(seal(text.map_err(|error| objects::generic(error.to_string()))?));
                 let sent = text.clone();
                 // Only if it is still what was joined: no machine's floor is lost.
-                let put = match there {
-                    Some((_, version)) => objects::replace(objects, &path, text, version).await?,
-                    None => objects::put_new(objects, &path, text).await?,
-                };
-                match put {
+                let version = there.map(|(_, version)| version);
+                match objects::put_if(objects, &path, text, version).await? {
                     Put::Made(_) => return Ok(()),
                     // The answer to an earlier attempt was lost: it is there.
                     Put::Refused(Some((found, _))) if found == sent => return Ok(()),
@@ -155,9 +151,9 @@ mod tests {
         assert_eq!(run_of(&other).as_deref(), Some("first"));
         one.record_anew(&result("forced", Some(1000))).unwrap();
         assert_eq!(run_of(&other).as_deref(), Some("first"), "what is here is not asked for");
-        assert!(other.result_since(&key(), 2000).is_none());
+        assert!(other.fetch_record(&key(), "results", 2000).is_none());
         assert_eq!(run_of(&other).as_deref(), Some("first"));
-        assert_eq!(other.result_since(&key(), 1000).map(|result| result.run).as_deref(), Some("forced"));
+        assert_eq!(other.fetch_record(&key(), "results", 1000).map(|result| result.run).as_deref(), Some("forced"));
         assert_eq!(run_of(&other).as_deref(), Some("forced"));
         // A result computed before and sent later does not replace it; one on a later floor does.
         other.record(&result("late", None)).unwrap();

@@ -39,7 +39,6 @@ mod records;
 mod rows;
 mod runs;
 mod segments;
-mod send;
 mod shared_folder;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,9 +64,9 @@ const NAMEPLATE: &str = "remote.json";
 
 /// Facts learnt about objects since the store was opened.
 #[derive(Default)]
-struct Learnt {
+pub(super) struct Learnt {
     /// Why the store could not be queried when the answer had to be "unknown".
-    fault: Option<Arc<StoreError>>,
+    pub(super) fault: Option<Arc<StoreError>>,
     descriptions: BTreeMap<ArtifactId, Artifact>,
     whole: BTreeSet<ArtifactId>,
     /// Floors that were fetched.
@@ -92,12 +91,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Returns why a query failed, if one did.
-    pub(super) fn fault(&self) -> Option<Arc<StoreError>> {
-        self.learnt().fault.clone()
-    }
-
-    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+    pub(super) fn learnt(&self) -> MutexGuard<'_, Learnt> {
         self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,11 +106,9 @@ impl Remote {
 
     /// Waits for work and converts a failure to a user error.
     fn call<T>(&self, action: &'static str, work: impl Future<Output = Reply<T>>) -> Result<T, StoreError> {
-        self.wait(work).map_err(|error| StoreError::Shared {
-            action,
-            url: self.url.clone(),
-            source: Box::new(error),
-            cache: self.cache.clone(),
+        self.wait(work).map_err(|error| {
+            let (url, source, cache) = (self.url.clone(), Box::new(error), self.cache.clone());
+            StoreError::Shared { action, url, source, cache }
         })
     }
 

@@ -34,12 +34,8 @@ pub(super) enum Put {
     Refused(Option<(Bytes, UpdateVersion)>),
 }
 
-pub(super) fn generic(message: &str) -> Error {
-    Error::Generic { store: "searchmill", source: message.into() }
-}
-
-pub(super) fn failed(source: std::io::Error) -> Error {
-    Error::Generic { store: "searchmill", source: Box::new(source) }
+pub(super) fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Generic { store: "searchmill", source: source.into() }
 }
 
 /// Reads an object and its version; `None` if it does not exist.
@@ -93,30 +89,25 @@ pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> Reply
     Ok(repeat(|| objects.put(path, content.clone())).await?.into())
 }
 
-/// Writes an object if none exists. A put with a lost answer may have succeeded, so a caller that is refused must check
-/// whose object it is.
-pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> Reply<Put> {
-    put_if(objects, path, content, None).await
-}
-
-/// Writes an object if that version of it is there (`None`: if none exists).
-async fn put_if(objects: &Objects, path: &Path, content: Bytes, version: Option<UpdateVersion>) -> Reply<Put> {
+/// Writes an object if the `known` version of it is there (`None`: if none exists). A put with a lost answer may have
+/// succeeded, so a caller that is refused must check whose object it is.
+pub(super) async fn put_if(objects: &Objects, path: &Path, content: Bytes, known: Option<UpdateVersion>) -> Reply<Put> {
     let payload = PutPayload::from_bytes(content.clone());
     for attempt in 0..ATTEMPTS {
-        let mode = version.clone().map_or(PutMode::Create, PutMode::Update);
+        let mode = known.clone().map_or(PutMode::Create, PutMode::Update);
         let options = PutOptions { mode, ..PutOptions::default() };
         let has_conditions = match objects.put_opts(path, payload.clone(), options).await {
             Ok(made) => return Ok(Put::Made(made.into())),
             // Servers refuse with HTTP 409, 412 or 304, some also because another put is under way: what is there tells.
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => true,
-            Err(Error::NotFound { .. }) if version.is_some() => true,
+            Err(Error::NotFound { .. }) if known.is_some() => true,
             // Not every server supports conditions. Without them the first put wins unless two arrive at the same moment,
             // and a version that was replaced long ago is still not overwritten.
             Err(Error::NotImplemented { .. }) => false,
             Err(error) => return Err(error),
         };
         let found = get(objects, path).await?;
-        if found.as_ref().map(|(_, now)| &now.e_tag) != version.as_ref().map(|version| &version.e_tag) {
+        if found.as_ref().map(|(_, now)| &now.e_tag) != known.as_ref().map(|known| &known.e_tag) {
             return Ok(Put::Refused(found));
         }
         if !has_conditions {
@@ -125,22 +116,15 @@ async fn put_if(objects: &Objects, path: &Path, content: Bytes, version: Option<
         // Nothing has changed: another put was under way and came to nothing.
         pause(attempt).await;
     }
-    Err(generic(&format!(
-        "{path} is refused again and again, as if others wrote it (HTTP 409 or 412): try again later"
-    )))
+    Err(generic(format!("{path} is refused again and again, as if others wrote it (HTTP 409 or 412): try again later")))
 }
 
 /// Writes an object if none exists. Otherwise returns the existing one.
 pub(super) async fn put_first(objects: &Objects, path: &Path, content: Bytes) -> Reply<Option<Bytes>> {
-    match put_new(objects, path, content).await? {
+    match put_if(objects, path, content, None).await? {
         Put::Made(_) => Ok(None),
         Put::Refused(found) => Ok(Some(found.map(|(content, _)| content).unwrap_or_default())),
     }
-}
-
-/// Replaces that version of an object. Like after [`put_new`], a caller that is refused must check whose object it is.
-pub(super) async fn replace(objects: &Objects, path: &Path, content: Bytes, version: UpdateVersion) -> Reply<Put> {
-    put_if(objects, path, content, Some(version)).await
 }
 
 /// An object below a prefix.
@@ -198,14 +182,14 @@ pub(super) async fn upload(objects: &Objects, path: Path, file: &FilePath) -> Re
 }
 
 async fn upload_once(objects: &Objects, path: Path, file: &FilePath) -> Reply<()> {
-    let mut from = tokio::fs::File::open(file).await.map_err(failed)?;
+    let mut from = tokio::fs::File::open(file).await.map_err(generic)?;
     let mut to = BufWriter::new(Arc::clone(objects), path);
     let sent = match tokio::io::copy(&mut from, &mut to).await {
         Ok(_) => to.shutdown().await,
         Err(error) => Err(error),
     };
     // An error of the server arrives wrapped in one of the system.
-    sent.map_err(|error| error.downcast::<Error>().unwrap_or_else(failed))
+    sent.map_err(|error| error.downcast::<Error>().unwrap_or_else(generic))
 }
 
 /// Downloads an object into a file; `false` if it does not exist.
@@ -215,14 +199,14 @@ pub(super) async fn download(objects: &Objects, path: &Path, file: &FilePath) ->
         found => found?,
     };
     if let Some(folder) = file.parent() {
-        nofollow::create_folder(folder).map_err(failed)?;
+        nofollow::create_folder(folder).map_err(generic)?;
     }
-    let mut to = tokio::fs::File::from_std(nofollow::create(file).map_err(failed)?);
+    let mut to = tokio::fs::File::from_std(nofollow::create(file).map_err(generic)?);
     let mut pieces = found.into_stream();
     while let Some(piece) = pieces.try_next().await? {
-        to.write_all(&piece).await.map_err(failed)?;
+        to.write_all(&piece).await.map_err(generic)?;
     }
     // Before it is moved into place: a record that is flushed later must not name files that a power failure empties.
-    to.sync_data().await.map_err(failed)?;
+    to.sync_data().await.map_err(generic)?;
     Ok(true)
 }

@@ -9,8 +9,7 @@ use super::NAMEPLATE;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::StoreError;
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 use crate::store::layout::Store;
 
 /// An object to upload.

@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use object_store::path::Path;
 
-use super::Remote;
-use super::objects;
+use super::{Remote, objects};
 use crate::fingerprint::NodeKey;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::if_there;
-use crate::store::folder::names_in;
+use crate::store::files::{if_there, names_in};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 use crate::store::paths::{record_place, recorded_key};
@@ -29,31 +27,10 @@ pub(super) fn object_path(key: &NodeKey, folder: &str) -> Path {
 }
 
 impl Remote {
-    fn record(&self, key: &NodeKey, folder: &str) -> Option<(Bytes, NodeResult)> {
-        let text = self.ask("read a result of", objects::get(&self.objects, &object_path(key, folder)))?.0;
-        let result = whole(&text, key);
-        if result.is_none() {
-            tracing::warn!("ignoring the damaged record of key {} in the shared store", key.0.short());
-        }
-        Some((text, result?))
-    }
-
     /// Returns the keys of the records in `results` or `collected`.
     fn keys(&self, folder: &str) -> Result<BTreeSet<NodeKey>, StoreError> {
         let found = self.call("list", objects::list(&self.objects, &Path::from(folder)))?;
         Ok(found.iter().filter_map(|object| recorded_key(object.path.filename()?)).collect())
-    }
-
-    /// Uploads a record unless one exists. Returns the existing record if it differs.
-    fn send_record(&self, result: &NodeResult, text: Vec<u8>, anew: bool) -> Result<Option<NodeResult>, StoreError> {
-        let (path, own) = (object_path(&result.key, "results"), Bytes::from(text));
-        let first = self.call("record a result in", objects::put_first(&self.objects, &path, own.clone()))?;
-        let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
-        let winner = whole(&first, &result.key).filter(|winner| !anew && self.stands(winner, result));
-        if winner.is_none() {
-            self.call("record a result in", objects::put(&self.objects, &path, own))?;
-        }
-        Ok(winner)
     }
 
     /// Whether a result that another machine recorded first stands against this one.
@@ -72,44 +49,43 @@ impl Remote {
 }
 
 impl Store {
-    /// Fetches the record of a key from the shared store and caches it.
-    pub(in crate::store) fn fetch_record(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
-        let (text, result) = self.remote.as_ref()?.record(key, folder)?;
-        self.cache_record(key, folder, &text);
-        Some(result)
-    }
-
-    /// Fetches the result of a key from the shared store if it stands on at least that floor. It replaces the local
-    /// one.
-    pub fn result_since(&self, key: &NodeKey, since: u64) -> Option<NodeResult> {
-        let (text, result) = self.remote.as_ref()?.record(key, "results")?;
+    /// Fetches the record of a key from the shared store if it stands on at least that floor, and caches it in place of the
+    /// local one.
+    pub fn fetch_record(&self, key: &NodeKey, folder: &str, since: u64) -> Option<NodeResult> {
+        let remote = self.remote.as_ref()?;
+        let text = remote.ask("read a result of", objects::get(&remote.objects, &object_path(key, folder)))?.0;
+        let Some(result) = whole(&text, key) else {
+            tracing::warn!("ignoring the damaged record of key {} in the shared store", key.0.short());
+            return None;
+        };
         if result.since() < since {
             return None;
         }
-        self.cache_record(key, "results", &text);
-        Some(result)
-    }
-
-    fn cache_record(&self, key: &NodeKey, folder: &str, text: &[u8]) {
-        if let Err(error) = self.write_file(&self.record_path(key, folder), text) {
+        if let Err(error) = self.write_file(&self.record_path(key, folder), &text) {
             tracing::warn!("cannot cache a fetched record: {error}");
         }
+        Some(result)
     }
 
     /// Uploads a finished node's outputs and record. If another machine recorded a different result first, that one
     /// replaces ours and is returned.
-    pub(in crate::store) fn send_result(
-        &self,
-        result: &NodeResult,
-        anew: bool,
-    ) -> Result<Option<NodeResult>, StoreError> {
+    pub(crate) fn send_result(&self, result: &NodeResult, anew: bool) -> Result<Option<NodeResult>, StoreError> {
         let Some(remote) = &self.remote else { return Ok(None) };
         // Before the record: whoever finds it must find its files.
         for output in result.outputs.values() {
             self.send_artifact(&output.id)?;
         }
-        let winner = remote.send_record(result, Self::record_text(result)?, anew)?;
-        let Some(winner) = winner.filter(|winner| winner.outputs != result.outputs) else { return Ok(None) };
+        let (path, own) = (object_path(&result.key, "results"), Bytes::from(Self::record_text(result)?));
+        let first = remote.call("record a result in", objects::put_first(&remote.objects, &path, own.clone()))?;
+        let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
+        let winner = whole(&first, &result.key).filter(|winner| !anew && remote.stands(winner, result));
+        let Some(winner) = winner else {
+            remote.call("record a result in", objects::put(&remote.objects, &path, own))?;
+            return Ok(None);
+        };
+        if winner.outputs == result.outputs {
+            return Ok(None);
+        }
         self.write_file(&self.record_path(&winner.key, "results"), &Self::record_text(&winner)?)?;
         Ok(Some(winner))
     }
@@ -118,9 +94,8 @@ impl Store {
     pub(super) fn send_tombstone(&self, key: &NodeKey) -> Result<(), StoreError> {
         let text = std::fs::read(self.record_path(key, "collected"));
         let (Some(remote), Ok(text)) = (&self.remote, text) else { return Ok(()) };
-        remote
-            .call("write to", objects::put_new(&remote.objects, &object_path(key, "collected"), text.into()))
-            .map(drop)
+        let path = object_path(key, "collected");
+        remote.call("write to", objects::put_if(&remote.objects, &path, text.into(), None)).map(drop)
     }
 
     /// Fetches all records that are missing here, for commands that read everything.

@@ -11,8 +11,7 @@ use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, rang
 use super::{Remote, objects};
 use crate::fingerprint::Digest;
 use crate::store::error::{IoContext, StoreError};
-use crate::store::files::{if_there, open_to_lock};
-use crate::store::folder::{names_below, names_in};
+use crate::store::files::{if_there, names_below, names_in};
 use crate::store::layout::Store;
 use crate::store::memo::segment::{scan_bytes, whole_records};
 use crate::store::nofollow;
@@ -27,11 +26,7 @@ impl Remote {
     }
 
     /// Reads the objects of a memo whose names fit; `None` for those that were removed meanwhile.
-    fn segments_of(
-        &self,
-        base: &str,
-        fits: impl Fn(&String) -> bool,
-    ) -> Result<Vec<(String, Option<Bytes>)>, StoreError> {
+    fn segments_of(&self, base: &str, fits: impl Fn(&str) -> bool) -> Result<Vec<(String, Option<Bytes>)>, StoreError> {
         self.call("read cached rows of", async {
             let mut found = objects::list(&self.objects, &prefix(base)).await?;
             found.retain(|found| fits(&found.name));
@@ -76,7 +71,7 @@ impl Store {
         let Some(folder) = path.parent() else { return Ok(()) };
         // One thread or process at a time: a second one would set aside what the first one has fetched.
         let lock_path = self.root().join("leases").join("mending");
-        let _alone = open_to_lock(&lock_path).and_then(|file| file.lock().map(|()| file));
+        let _alone = nofollow::open_or_create(&lock_path).and_then(|file| file.lock().map(|()| file));
         match if_there(fs::read(path)).context("read", path)? {
             Some(bytes) if scan_bytes(&bytes, |_| {}).gaps > 0 => {}
             // The one that was faster has fetched it already.
@@ -84,8 +79,8 @@ impl Store {
         }
         let (name, base) = (text(path.file_name()), text(folder.file_name()));
         let own = object_name(&remote.machine, &text(path.file_stem()));
-        let fetched = remote
-            .segments_of(&base, |found| *found == name || (is_plain(found) && range_of(found, &own).is_some()))?;
+        let fetched =
+            remote.segments_of(&base, |found| found == name || (is_plain(found) && range_of(found, &own).is_some()))?;
         // What was never uploaded is nowhere else: its intact records stay in use.
         if fetched.is_empty() {
             return Ok(());
@@ -132,10 +127,7 @@ impl Store {
         for (_, folder) in names_below(&self.root().join("memo")) {
             let known = noted(&folder);
             for (name, path) in names_in(&folder) {
-                let Some(stem) = name.strip_suffix(".rows") else { continue };
-                if known.contains(&name) {
-                    continue;
-                }
+                let (Some(stem), false) = (name.strip_suffix(".rows"), known.contains(&name)) else { continue };
                 // A running process uploads its segment itself. Without file locks this is unknown, and the segment is
                 // uploaded: a duplicate upload is harmless.
                 let file = fs::File::open(&path);
@@ -150,15 +142,6 @@ impl Store {
                     remote.segment_call(&path, sent)?;
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Uploads the rest of all segments of this process.
-    pub(super) fn finish_segments(&self) -> Result<(), StoreError> {
-        let Some(remote) = &self.remote else { return Ok(()) };
-        for segment in remote.segments.all() {
-            remote.call("upload cached rows to", async { segment.lock().await.finish(&remote.objects).await })?;
         }
         Ok(())
     }

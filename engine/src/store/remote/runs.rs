@@ -1,4 +1,5 @@
-//! Run records of a shared store: uploaded when a run ends, fetched when the store is opened.
+//! Run records of a shared store: uploaded when a run ends, fetched when the store is opened. At both times, what is
+//! pending is uploaded too.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +7,12 @@ use bytes::Bytes;
 use object_store::path::Path;
 
 use super::objects::{self, Objects, Reply};
+use super::pending::Pending;
 use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::nofollow;
+use crate::store::records::results::RecordState;
 use crate::store::records::runs::IMPORTED;
 
 /// Files of a run; the last one marks it as complete.
@@ -23,8 +26,7 @@ fn is_run_id(id: &str) -> bool {
 async fn get_run(objects: &Objects, id: String) -> Reply<Option<(String, Vec<(&'static str, Bytes)>)>> {
     let mut files = Vec::with_capacity(FILES.len());
     for name in FILES {
-        let found = objects::get(objects, &Path::from(format!("runs/{id}/{name}"))).await?;
-        match found {
+        match objects::get(objects, &Path::from(format!("runs/{id}/{name}"))).await? {
             Some((content, _)) => files.push((name, content)),
             None if name == "run.json" => return Ok(None),
             None => {}
@@ -75,6 +77,47 @@ impl Store {
                 tracing::debug!("cannot rename {}: {error}", folder.display());
             }
         }
+        Ok(())
+    }
+
+    /// Uploads everything noted by this process or by dead ones.
+    ///
+    /// # Errors
+    /// Fails if the shared store cannot be reached; the notes stay.
+    pub fn send_pending(&self) -> Result<(), StoreError> {
+        if self.remote.is_none() {
+            return Ok(());
+        }
+        for what in self.pending() {
+            match &what {
+                Pending::Result(key) => {
+                    if let RecordState::Whole(result) = self.result_here(key) {
+                        self.send_result(&result, false)?;
+                    }
+                }
+                Pending::Tombstone(key) => self.send_tombstone(key)?,
+                Pending::Artifact(id) => self.send_artifact(id)?,
+                Pending::Run(id) => self.send_run(id)?,
+                Pending::Floor(base) => self.send_floor(base, self.floor_here(base)?)?,
+            }
+            // One by one: if the store goes away, the rest stays noted.
+            self.forget_pending(&what);
+        }
+        self.send_segments()
+    }
+
+    /// Ends a run: uploads everything that it paid for and its record.
+    ///
+    /// # Errors
+    /// Fails if the shared store cannot be reached; the next run uploads the rest.
+    pub fn share_run(&self, id: &str) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        // What was paid for first, then the run that says so.
+        for segment in remote.segments.all() {
+            remote.call("upload cached rows to", async { segment.lock().await.finish(&remote.objects).await })?;
+        }
+        self.send_run(id)?;
+        self.forget_pending(&Pending::Run(id.to_owned()));
         Ok(())
     }
 }

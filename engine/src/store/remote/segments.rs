@@ -17,7 +17,7 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use super::objects::{self, Objects, Reply, failed};
+use super::objects::{self, Objects, Reply};
 use crate::store::error::reason;
 use crate::store::memo::segment::whole_records;
 use crate::store::nofollow;
@@ -50,9 +50,9 @@ pub(super) struct Segment {
 
 /// The segments that this process writes.
 pub(super) struct Segments {
-    objects: Objects,
-    machine: String,
-    open: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<Segment>>>>,
+    pub(super) objects: Objects,
+    pub(super) machine: String,
+    pub(super) open: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<Segment>>>>,
 }
 
 pub(super) fn text(name: Option<&OsStr>) -> String {
@@ -71,10 +71,6 @@ pub(super) fn prefix(base: &str) -> Path {
 }
 
 impl Segments {
-    pub(super) fn new(objects: Objects, machine: String) -> Self {
-        Self { objects, machine, open: Mutex::default() }
-    }
-
     pub(super) fn segment(&self, path: &FilePath, sent: u64) -> Arc<tokio::sync::Mutex<Segment>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = open.entry(path.to_owned()).or_insert_with(|| {
@@ -110,9 +106,7 @@ impl Segments {
                 let sent = segment.send(&segments.objects).await;
                 segment.wait = (segment.wait * 2).min(EVERY);
                 segment.due = Instant::now() + segment.wait;
-                if let Err(error) = sent
-                    && !warned
-                {
+                if !warned && let Err(error) = sent {
                     // Once: the end of the run fails with the reason if it lasts.
                     warned = true;
                     let reason = reason(&error);
@@ -126,7 +120,7 @@ impl Segments {
 impl Segment {
     /// Uploads the whole records appended since the last upload.
     pub(super) async fn send(&mut self, objects: &Objects) -> Reply<()> {
-        let bytes = self.read(self.sent).map_err(failed)?;
+        let bytes = self.read(self.sent).map_err(objects::generic)?;
         // The process may be in the middle of a record.
         let whole = whole_records(&bytes);
         if whole == 0 {
@@ -149,7 +143,7 @@ impl Segment {
             // Either a put with a lost answer succeeded, or two processes upload the segment of a dead one.
             if existing.is_none_or(|existing| existing == content) {
                 // Noted once it is there: killed in between, the next run finds equal content under its name.
-                note(&self.path, &name).map_err(failed)?;
+                note(&self.path, &name).map_err(objects::generic)?;
                 return Ok(name);
             }
             self.mark = format!(".{:016x}", rand::random::<u64>());
@@ -164,7 +158,7 @@ impl Segment {
             return Ok(());
         }
         let first = self.objects.first().and_then(|name| range_of(name, &self.name)).map_or(0, |range| range.0);
-        let content = Bytes::from(self.read(first).map_err(failed)?).slice(..(self.sent - first) as usize);
+        let content = Bytes::from(self.read(first).map_err(objects::generic)?).slice(..(self.sent - first) as usize);
         let name = self.put(objects, first, content).await?;
         // After the whole is there: another machine that lists meanwhile finds rows twice, never too few.
         for old in std::mem::replace(&mut self.objects, vec![name]) {
@@ -204,8 +198,7 @@ pub(super) fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
 }
 
 pub(super) fn noted(folder: &FilePath) -> BTreeSet<String> {
-    let text = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+    fs::read_to_string(folder.join(LIST)).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// Whether a name can be that of a segment and of a file.

@@ -31,8 +31,7 @@ use object_store::{
 use url::Url;
 
 use super::objects::generic;
-use crate::store::files::clear;
-use crate::store::folder::names_in;
+use crate::store::files::{clear, names_in};
 
 /// Versions below the newest that stay. Whoever created a version knows by them that it was the first to do so, even if
 /// others have replaced it since; and a listing during replacements still sees one.
@@ -140,7 +139,7 @@ impl ObjectStore for SharedFolder {
                 }
             }
         }
-        Err(generic(&format!("{location} is replaced faster than it can be read")))
+        Err(generic(format!("{location} is replaced faster than it can be read")))
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -195,7 +194,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::store::remote::objects::{Objects, Put, get, put_new, replace};
+    use crate::store::remote::objects::{Objects, Put, get, put_if};
 
     fn object(folder: &FilePath, name: &str) -> Path {
         Path::from_absolute_path(folder.join(name)).unwrap()
@@ -222,23 +221,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let objects: Objects = Arc::new(SharedFolder::new());
         let path = object(folder.path(), "claim");
-        let first = made(put_new(&objects, &path, text("one")).await.unwrap()).unwrap();
-        assert!(made(put_new(&objects, &path, text("other")).await.unwrap()).is_none());
+        let first = made(put_if(&objects, &path, text("one"), None).await.unwrap()).unwrap();
+        assert!(made(put_if(&objects, &path, text("other"), None).await.unwrap()).is_none());
         // Another machine takes it over and beats; the files of early numbers are removed.
         let mut version = first.clone();
         let mut versions = vec![first];
         for beat in 1..KEPT + 8 {
-            version = made(replace(&objects, &path, text(&format!("other {beat}")), version).await.unwrap()).unwrap();
+            version =
+                made(put_if(&objects, &path, text(&format!("other {beat}")), Some(version)).await.unwrap()).unwrap();
             versions.push(version.clone());
         }
         versions.pop();
         for slept in versions {
-            assert!(made(replace(&objects, &path, text("one again"), slept).await.unwrap()).is_none());
+            assert!(made(put_if(&objects, &path, text("one again"), Some(slept)).await.unwrap()).is_none());
             assert_eq!(now(&objects, &path).await, format!("other {}", KEPT + 7));
         }
         let left = fs::read_dir(folder.path().join("claim.next")).unwrap().count();
         assert!(left <= KEPT as usize + 1, "{left} files");
-        assert!(made(replace(&objects, &path, text("more"), version).await.unwrap()).is_some());
+        assert!(made(put_if(&objects, &path, text("more"), Some(version)).await.unwrap()).is_some());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -246,12 +246,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let objects: Objects = Arc::new(SharedFolder::new());
         let path = object(folder.path(), "floor.json");
-        put_new(&objects, &path, text("0")).await.unwrap();
+        put_if(&objects, &path, text("0"), None).await.unwrap();
         let add = |objects: Objects, path: Path| async move {
             loop {
                 let (content, version) = get(&objects, &path).await.unwrap().unwrap();
                 let sum: u64 = String::from_utf8(content.to_vec()).unwrap().parse().unwrap();
-                if made(replace(&objects, &path, text(&(sum + 1).to_string()), version).await.unwrap()).is_some() {
+                if made(put_if(&objects, &path, text(&(sum + 1).to_string()), Some(version)).await.unwrap()).is_some() {
                     return;
                 }
             }

@@ -17,7 +17,7 @@ use crate::error::OperatorError;
 use crate::execute::settings::device::DeviceLease;
 use crate::operator::{BoundOperator, ProgressSink};
 use crate::spec::{Serves, ServiceSpec};
-use crate::store::{Lent, StoreError, lend};
+use crate::store::{IoContext, Lent, lend};
 use process::{Port, Process};
 
 /// Interval between two questions whether a service is ready.
@@ -194,7 +194,7 @@ fn service_inputs(job: &NodeJob, service: &ServiceSpec) -> Result<Vec<ServiceInp
         let artifact = store.artifact_folder(&record.id);
         let mut lent = None;
         if matches!(service.serves, Serves::Program(_)) {
-            lent = Some(lend(&artifact, &store.temporary()).map_err(StoreError::io("copy", &artifact))?);
+            lent = Some(lend(&artifact, &store.temporary()).context("copy", &artifact)?);
         }
         let path = lent.as_ref().map_or(artifact, |lent| lent.folder.clone());
         found.push(ServiceInput { port: input.port.clone(), path, lent });

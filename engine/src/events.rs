@@ -1,4 +1,5 @@
-//! Events of a run: one stream for the terminal, for `--json` and for the run's log.
+//! Events of a run: one stream for the terminal, for `--json`, for the run's log and for other programs. [`Lines`] gives
+//! them as lines of text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,11 +70,8 @@ fn last_frame(detail: &str) -> Option<String> {
     let mut found = None;
     let mut lines = detail.lines().peekable();
     while let Some(line) = lines.next() {
-        let Some((file, rest)) =
-            line.trim_start().strip_prefix("File \"").and_then(|line| line.split_once("\", line "))
-        else {
-            continue;
-        };
+        let frame = line.trim_start().strip_prefix("File \"");
+        let Some((file, rest)) = frame.and_then(|frame| frame.split_once("\", line ")) else { continue };
         // The frame of a syntax error names no function.
         let (number, function) = rest.split_once(", in ").unwrap_or((rest, ""));
         // Without the source file, Python prints no line of code: the next line is another frame.
@@ -454,6 +452,36 @@ impl Event {
 pub trait Reporter: Send + Sync {
     /// Receives one event.
     fn event(&self, event: &Event);
+}
+
+/// Gives a line to a callback for every node that ends and for every file that is written.
+///
+/// `Lines(|line: &str| println!("{line}"))` prints them.
+pub struct Lines<F>(pub F);
+
+impl<F: Fn(&str) + Send + Sync> Reporter for Lines<F> {
+    fn event(&self, event: &Event) {
+        if let Some(line) = line(event) {
+            (self.0)(&line);
+        }
+    }
+}
+
+fn line(event: &Event) -> Option<String> {
+    match event {
+        Event::NodeCached { node, rows, .. } => Some(format!("cached {node}: {rows} rows")),
+        Event::NodeFinished { node, rows, rejects, .. } => {
+            Some(format!("ran    {node}: {rows} rows, {rejects} rejects"))
+        }
+        Event::NodeFailed { node, message, .. } => Some(format!("failed {node}: {message}")),
+        Event::NodeChecked { node, checks } => {
+            let failed: Vec<String> = checks.iter().filter(|check| !check.passed).map(ToString::to_string).collect();
+            (!failed.is_empty()).then(|| format!("check  {node}: {}", failed.join("; ")))
+        }
+        Event::HeldBack { node, reason, .. } => Some(format!("held   {node}: {reason}")),
+        Event::Delivered { node, destination } => Some(format!("wrote  {node}: {destination}")),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
