@@ -18,29 +18,21 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Returns a CPU feature required by the vector index that this CPU lacks (see `.cargo/config.toml`).
-#[cfg(target_arch = "x86_64")]
-fn missing_cpu_feature() -> Option<&'static str> {
-    let features = [
-        ("AVX2", is_x86_feature_detected!("avx2")),
-        ("FMA", is_x86_feature_detected!("fma")),
-        ("F16C", is_x86_feature_detected!("f16c")),
-    ];
-    features.into_iter().find(|(_, there)| !there).map(|(name, _)| name)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn missing_cpu_feature() -> Option<&'static str> {
-    None
-}
-
 /// Stack of the main thread in bytes. Only what is used takes memory.
 const STACK: usize = 96 << 20;
 
 /// Ends the process, with a message, on a CPU that lacks what the binary needs.
 pub extern "C" fn check_machine() {
-    if let Some(missing) = missing_cpu_feature() {
-        display::wrong_machine(missing);
+    // Features required by the vector index (see `.cargo/config.toml`).
+    #[cfg(target_arch = "x86_64")]
+    for (name, there) in [
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("FMA", is_x86_feature_detected!("fma")),
+        ("F16C", is_x86_feature_detected!("f16c")),
+    ] {
+        if !there {
+            display::wrong_machine(name);
+        }
     }
 }
 

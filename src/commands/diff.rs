@@ -11,7 +11,8 @@ use searchmill_schemas::RecordKind;
 use serde_json::json;
 
 use crate::args::DiffArgs;
-use crate::display::{Terminal, lineage, reasons};
+use crate::display::planned::sentence;
+use crate::display::{Terminal, lineage};
 use crate::exit::OK;
 
 pub(super) fn diff(terminal: &Terminal, session: &Session, args: &DiffArgs) -> Result<u8, Failure> {
@@ -154,7 +155,7 @@ fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
     }
     for change in &found.nodes {
         if !change.follows && !change.reasons.is_empty() {
-            lines.push(format!("{}: {}", change.node, reasons::sentence(&change.reasons)));
+            lines.push(format!("{}: {}", change.node, sentence(&change.reasons)));
         }
     }
     Ok(lines)

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::lineage::{
-    Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink, Place, RunDiff,
-    TableChange,
+    Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, NodeChange, ParentLink, Place, RunDiff, TableChange,
 };
 use searchmill_engine::{ArtifactId, NodeKey};
 use searchmill_schemas::Metric;
@@ -112,19 +111,12 @@ fn branch<'a>(
     text: &mut String,
 ) {
     for output in root.outputs.iter().filter(|output| output.asked && (output.port != "rejects" || output.rows > 0)) {
+        let (node, port, kind, rows) = (&root.node, &output.port, &output.artifact_type, output.rows);
+        let again = format!("  released; `searchmill run FILE {node}` makes it again");
+        let (again, size) = (if output.released { again.as_str() } else { "" }, bytes(output.bytes));
         text.push_str(&format!(
-            "{STRONG}{}.{}{STRONG:#}  {}, {} rows, {}  {DIM}artifact {}{DIM:#}{}\n",
-            root.node,
-            output.port,
-            output.artifact_type,
-            output.rows,
-            bytes(output.bytes),
-            short(&output.artifact),
-            if output.released {
-                format!("  released; `searchmill run FILE {}` makes it again", root.node)
-            } else {
-                String::new()
-            }
+            "{STRONG}{node}.{port}{STRONG:#}  {kind}, {rows} rows, {size}  {DIM}artifact {}{DIM:#}{again}\n",
+            short(&output.artifact)
         ));
     }
     // Not recursive: the chain of a loop may have hundreds of steps.
@@ -371,14 +363,6 @@ fn metric(metric: Option<&Metric>) -> String {
     }
 }
 
-fn metric_row(change: &MetricChange) -> Vec<String> {
-    let step = match (&change.from, &change.to) {
-        (Some(from), Some(to)) => format!("{:+.4}", to.value - from.value),
-        _ => String::new(),
-    };
-    vec![change.id.clone(), metric(change.from.as_ref()), metric(change.to.as_ref()), step]
-}
-
 /// Names a node, and the one of the second run that stands for it.
 fn title(node: &NodeChange) -> String {
     match &node.with {
@@ -407,7 +391,7 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
     }
     for node in found.nodes.iter().filter(|node| !node.follows) {
         text.push_str(&format!("\n{STRONG}{}{STRONG:#}\n", title(node)));
-        for line in causes(node).into_iter().chain(effects(node)) {
+        for line in causes_and_effects(node) {
             text.push_str(&format!("  {line}\n"));
         }
     }
@@ -426,9 +410,14 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         let has_overall = node.metrics.iter().any(|change| change.id.starts_with("all/"));
         let mut rows = Vec::new();
         for change in &node.metrics {
-            if !has_overall || change.id.starts_with("all/") {
-                rows.push(metric_row(change));
+            if has_overall && !change.id.starts_with("all/") {
+                continue;
             }
+            let step = match (&change.from, &change.to) {
+                (Some(from), Some(to)) => format!("{:+.4}", to.value - from.value),
+                _ => String::new(),
+            };
+            rows.push(vec![change.id.clone(), metric(change.from.as_ref()), metric(change.to.as_ref()), step]);
         }
         let first = format!("metric of {}", title(node));
         text.push_str(&format!("\n{}\n", text_table(&[&first, "first", "second", "change"], &rows, None)));
@@ -442,12 +431,8 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
             text.push_str(&table_change(&title(node), table));
         }
         for table in &node.not_compared {
-            text.push_str(&format!(
-                "\n{STRONG}{}.{}{STRONG:#} cannot be compared: {}\n",
-                title(node),
-                table.port,
-                table.reason
-            ));
+            let (node, port, reason) = (title(node), &table.port, &table.reason);
+            text.push_str(&format!("\n{STRONG}{node}.{port}{STRONG:#} cannot be compared: {reason}\n"));
         }
     }
     // What two nodes read alike was not looked at.
@@ -489,9 +474,9 @@ fn table_change(node: &str, table: &TableChange) -> String {
             largest.join(", "),
         ]);
     }
-    let [one, other] = table.only_in;
-    let counts = format!("{} in both, {one} only in the first, {other} only in the second", table.both);
-    let mut text = format!("\n{STRONG}{node}.{} by {}{STRONG:#}: {counts}\n", table.port, table.by);
+    let ([one, other], TableChange { port, by, both, .. }) = (table.only_in, table);
+    let counts = format!("{both} in both, {one} only in the first, {other} only in the second");
+    let mut text = format!("\n{STRONG}{node}.{port} by {by}{STRONG:#}: {counts}\n");
     if !rows.is_empty() {
         let header = ["column", "first mean", "second mean", "difference", "up", "down", "largest changes"];
         text.push_str(&format!("{}\n", text_table(&header, &rows, None)));
@@ -499,27 +484,22 @@ fn table_change(node: &str, table: &TableChange) -> String {
     text
 }
 
-fn causes(node: &NodeChange) -> Vec<String> {
+fn causes_and_effects(node: &NodeChange) -> Vec<String> {
     let mut lines: Vec<String> = node.only_in.iter().map(|run| format!("only in run {run}")).collect();
     lines.extend(node.outcome.iter().map(change));
     lines.extend(node.reasons.iter().map(ToString::to_string));
-    let unexplained = node.reasons.is_empty() && !node.outputs.is_empty();
     // A key covers all that a result depends on, so different content under one key is worth a line.
-    if unexplained {
+    if node.reasons.is_empty() && !node.outputs.is_empty() {
         lines.push(format!("different content under the same key: {}", node.outputs.join(", ")));
     }
-    lines
-}
-
-fn rows_changed(node: &NodeChange) -> Vec<String> {
-    node.rows.iter().map(|rows| format!("rows of {}", change(rows))).collect()
-}
-
-fn effects(node: &NodeChange) -> Vec<String> {
-    let mut lines = rows_changed(node);
+    lines.extend(rows_changed(node));
     lines.extend(node.figures.iter().map(|figure| format!("figure {}", change(figure))));
     if node.outputs.is_empty() && node.only_in.is_none() && node.outcome.is_none() {
         lines.push("its outputs are the same".to_owned());
     }
     lines
+}
+
+fn rows_changed(node: &NodeChange) -> impl Iterator<Item = String> {
+    node.rows.iter().map(|rows| format!("rows of {}", change(rows)))
 }

@@ -12,7 +12,6 @@ pub(crate) mod money;
 mod passage;
 pub(crate) mod planned;
 mod print;
-pub(crate) mod reasons;
 mod reference;
 mod rejects;
 pub(crate) mod rounds;

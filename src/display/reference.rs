@@ -22,12 +22,8 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
         page.paragraph(about);
     }
     let bound = bound_examples(entry);
-    page.paragraph(&format!(
-        "Effect: {}. Result: {}. Version {}.",
-        effect_words(&bound),
-        repeatability(&bound),
-        entry.version
-    ));
+    let (effect, result, version) = (effect_words(&bound), repeatability(&bound), entry.version);
+    page.paragraph(&format!("Effect: {effect}. Result: {result}. Version {version}."));
     page.ports(&bound);
     page.heading(2, "Params");
     page.params(&schema, &schema, 0);
@@ -150,12 +146,8 @@ impl Page {
         let all: Vec<&Ports> = bound.iter().map(|operator| &operator.declaration.ports).collect();
         self.heading(2, "Inputs");
         if let Some(accept) = all.iter().find_map(|ports| ports.named_inputs.as_ref()) {
-            self.item(
-                0,
-                "NAME",
-                &accept.to_string(),
-                "any number of inputs, with names of your choice: `from: {NAME: node}`; with `from: node` its name is `input`",
-            );
+            let about = "any number of inputs, with names of your choice: `from: {NAME: node}`; with `from: node` its name is `input`";
+            self.item(0, "NAME", &accept.to_string(), about);
         }
         let mut seen = BTreeSet::new();
         for port in all.iter().flat_map(|ports| &ports.inputs).filter(|port| seen.insert(&port.name)) {
@@ -189,16 +181,13 @@ impl Page {
             return;
         }
         let retry = RetryPolicy::default();
+        let [backoff, longest] = [retry.backoff, retry.max_backoff].map(|wait| format!("{}s", wait.as_secs()));
         self.heading(2, "Retries");
         self.paragraph("`retry` stands beside `with`. It is part of no key.");
         for (name, default, about) in [
             ("max_attempts", retry.max_attempts.to_string(), "Attempts at a call, the first included."),
-            (
-                "backoff",
-                format!("{}s", retry.backoff.as_secs()),
-                "Wait before the second attempt; it doubles each time.",
-            ),
-            ("max_backoff", format!("{}s", retry.max_backoff.as_secs()), "Longest wait, also for `Retry-After`."),
+            ("backoff", backoff, "Wait before the second attempt; it doubles each time."),
+            ("max_backoff", longest, "Longest wait, also for `Retry-After`."),
             (
                 "stop_after",
                 retry.stop_after.to_string(),
@@ -244,20 +233,14 @@ impl Page {
             self.item(depth, name, &kind, about.unwrap_or_default());
             self.params(root, property, depth + 1);
         }
-        for word in ["oneOf", "anyOf"] {
-            for branch in schema[word].as_array().into_iter().flatten() {
-                let branch = resolve(root, branch);
-                match branch.get("const").or_else(|| branch["enum"].as_array().and_then(|all| all.first())) {
-                    Some(value) => {
-                        self.item(
-                            depth,
-                            value.as_str().unwrap_or_default(),
-                            "value",
-                            branch["description"].as_str().unwrap_or_default(),
-                        );
-                    }
-                    None => self.params(root, branch, depth),
+        for branch in branches(schema) {
+            let branch = resolve(root, branch);
+            match branch.get("const").or_else(|| branch["enum"].get(0)) {
+                Some(value) => {
+                    let about = branch["description"].as_str().unwrap_or_default();
+                    self.item(depth, value.as_str().unwrap_or_default(), "value", about);
                 }
+                None => self.params(root, branch, depth),
             }
         }
         if let Some(items) = schema.get("items") {
@@ -280,6 +263,11 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     reference.unwrap_or(schema)
 }
 
+/// Returns the alternatives of a schema.
+fn branches(schema: &Value) -> impl Iterator<Item = &Value> {
+    ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten()
+}
+
 fn kind(root: &Value, schema: &Value) -> String {
     let schema = resolve(root, schema);
     match &schema["type"] {
@@ -290,12 +278,7 @@ fn kind(root: &Value, schema: &Value) -> String {
             names.join(" or ")
         }
         _ => {
-            let mut names = Vec::new();
-            for word in ["oneOf", "anyOf"] {
-                for branch in schema[word].as_array().into_iter().flatten() {
-                    names.push(kind(root, branch));
-                }
-            }
+            let mut names: Vec<String> = branches(schema).map(|branch| kind(root, branch)).collect();
             // An optional param is `T or null` in the schema; users read `T`.
             names.retain(|name| name != "null");
             names.dedup();

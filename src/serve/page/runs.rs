@@ -14,7 +14,7 @@ use super::layout::draw;
 use super::problem::Problem;
 use super::schedules;
 use super::state::{Page, no_node};
-use crate::display::reasons::sentence;
+use crate::display::planned::sentence;
 
 /// Runs of one answer, unless asked for.
 const RUNS: usize = 50;
