@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef};
+use serde::Serialize;
 
 /// One column of a record kind, or one field of a nested column.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {
     /// Column name.
     pub name: String,
     /// Type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
+    #[serde(rename = "type")]
     pub kind: String,
     /// Whether every row must have a value.
     pub required: bool,
     /// Description of the content.
     pub about: String,
     /// Fields, for a column of objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Column>,
 }
 

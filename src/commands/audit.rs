@@ -1,7 +1,5 @@
 //! `audit`: verifies that the store matches its records, and that results can be recomputed.
 
-use std::path::Path;
-
 use searchmill_engine::{AuditOptions, Failure, Session};
 
 use super::show::run_chosen;
@@ -31,7 +29,10 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
     let report = &audit.report;
     let page = page::Page { target: audit.target.clone(), seed: audit.seed, report };
     if let Some(file) = &args.report {
-        write(&session.directory().join(file), &page)?;
+        let path = session.directory().join(file);
+        let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
+        let written = std::fs::write(&path, if is_html { page.html() } else { page.markdown() });
+        written.map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))?;
     }
     terminal.tell(&page.json(), page.text().trim_end());
     Ok(match signature? {
@@ -41,10 +42,4 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
         OK => NOT_CHECKED,
         failed => failed,
     })
-}
-
-fn write(path: &Path, page: &page::Page<'_>) -> Result<(), Failure> {
-    let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
-    let text = if is_html { page.html() } else { page.markdown() };
-    std::fs::write(path, text).map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))
 }

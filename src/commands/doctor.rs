@@ -3,12 +3,14 @@
 use std::process::Command;
 
 use searchmill_engine::{Device, Failure, Session, cuda_worker, devices, visible_devices};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::display::{Terminal, bytes};
 use crate::exit::{FAILED, OK};
 
 /// Result of one check.
+#[derive(Serialize)]
 struct Finding {
     what: &'static str,
     /// `ok`, `absent` (optional) or `wrong`.
@@ -22,10 +24,9 @@ pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
     findings.extend(gpus(&devices));
     findings.push(worker());
     if terminal.is_json() {
-        let list: Vec<Value> = findings.iter().map(Finding::json).collect();
         let devices: Vec<Value> = devices.iter().flatten().map(device_json).collect();
         let version = env!("CARGO_PKG_VERSION");
-        terminal.json(&json!({"searchmill": version, "findings": list, "devices": devices}));
+        terminal.json(&json!({"searchmill": version, "findings": findings, "devices": devices}));
     } else {
         let mut rows = Vec::new();
         for Finding { what, state, detail } in &findings {
@@ -39,10 +40,6 @@ pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
 impl Finding {
     fn new(what: &'static str, state: &'static str, detail: String) -> Self {
         Self { what, state, detail }
-    }
-
-    fn json(&self) -> Value {
-        json!({"what": self.what, "state": self.state, "detail": self.detail})
     }
 }
 
@@ -95,14 +92,11 @@ fn store(session: &Session) -> Finding {
         Ok(true) => store.probe(),
         Err(failure) => Err(failure),
     };
-    let failure = match writable {
+    let why = match writable {
         Ok(()) => return Finding::new("store", "ok", format!("{shown}, writable")),
-        Err(failure) => failure,
-    };
-    let why = match failure {
-        Failure::Usage { message, .. } => message,
-        Failure::Pipeline(..) => "invalid pipeline".to_owned(),
-        other => other.to_string(),
+        Err(Failure::Usage { message, .. }) => message,
+        Err(Failure::Pipeline(..)) => "invalid pipeline".to_owned(),
+        Err(other) => other.to_string(),
     };
     Finding::new("store", "wrong", why)
 }

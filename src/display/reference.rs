@@ -1,7 +1,6 @@
 //! Reference page of an operator, generated from its types.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Ports, Repeatability, RetryPolicy};
 use searchmill_schemas::{Column, RecordKind};
@@ -108,22 +107,22 @@ struct Page {
 impl Page {
     fn heading(&mut self, level: usize, title: &str) {
         if self.markdown {
-            write!(self.text, "{} {title}\n\n", "#".repeat(level)).unwrap_or_default();
+            self.text.push_str(&format!("{} {title}\n\n", "#".repeat(level)));
         } else {
-            writeln!(self.text, "{STRONG}{title}{STRONG:#}").unwrap_or_default();
+            self.text.push_str(&format!("{STRONG}{title}{STRONG:#}\n"));
         }
     }
 
     fn paragraph(&mut self, text: &str) {
-        write!(self.text, "{}\n\n", wrapped(text, 0, 0, self.width).join("\n")).unwrap_or_default();
+        self.text.push_str(&format!("{}\n\n", wrapped(text, 0, 0, self.width).join("\n")));
     }
 
     fn code(&mut self, yaml: &str) {
         if self.markdown {
-            write!(self.text, "```yaml\n{}\n```\n\n", yaml.trim()).unwrap_or_default();
+            self.text.push_str(&format!("```yaml\n{}\n```\n\n", yaml.trim()));
         } else {
             for line in yaml.trim().lines() {
-                writeln!(self.text, "    {line}").unwrap_or_default();
+                self.text.push_str(&format!("    {line}\n"));
             }
             self.text.push('\n');
         }
@@ -133,11 +132,11 @@ impl Page {
         let pad = "  ".repeat(depth);
         let about = about.replace('\n', " ");
         if self.markdown {
-            writeln!(self.text, "{pad}- `{name}` ({kind}): {about}").unwrap_or_default();
+            self.text.push_str(&format!("{pad}- `{name}` ({kind}): {about}\n"));
         } else {
             let begins = 2 + pad.len() + name.chars().count() + kind.chars().count() + 5;
             let about = wrapped(&about, begins, pad.len() + 6, self.width).join(&format!("\n{pad}      "));
-            writeln!(self.text, "  {pad}{STRONG}{name}{STRONG:#} {DIM}({kind}){DIM:#}  {about}").unwrap_or_default();
+            self.text.push_str(&format!("  {pad}{STRONG}{name}{STRONG:#} {DIM}({kind}){DIM:#}  {about}\n"));
         }
     }
 
@@ -226,7 +225,7 @@ impl Page {
             }
             let mut kind = kind(root, property);
             match property.get("default") {
-                Some(default) if !default.is_null() => write!(kind, ", default {default}").unwrap_or_default(),
+                Some(default) if !default.is_null() => kind.push_str(&format!(", default {default}")),
                 _ if required.contains(&name.as_str()) => kind.push_str(", required"),
                 _ => {}
             }
