@@ -1,6 +1,5 @@
 //! Command-line arguments as clap types; their doc comments are the help texts.
 
-mod init;
 mod look;
 mod serve;
 
@@ -9,8 +8,7 @@ use std::time::Duration;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::init::{Goal, InitArgs};
-pub(crate) use self::look::{CompletionsArgs, SearchArgs, ShowArgs, ShowFormat, UiArgs};
+pub(crate) use self::look::{CompletionsArgs, Goal, InitArgs, SearchArgs, ShowArgs, ShowFormat, UiArgs};
 pub(crate) use self::serve::{DtypeArg, EntranceArgs, FusionArgs, ServeArgs, ServeEnvArgs, ServeModelArgs, ServeWhat};
 
 /// Declare search-agent experiments in one YAML file; run them as a cached, resumable, auditable Arrow DAG.

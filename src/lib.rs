@@ -1,8 +1,8 @@
 //! The command-line interface: arguments, one file per subcommand, and the only code that writes to the terminal.
 //!
 //! `args` has the arguments as clap types, `commands/` one file per subcommand, `display/` all output. `schedule/` is
-//! the daemon, `serve/` HTTP over the operators, `pipeline_test/` the scripted model of tests, `exit` the exit codes. Everything uses the engine through its
-//! `Session`.
+//! the daemon, `serve/` HTTP over the operators, `pipeline_test` the scripted model of tests, `exit` the exit codes.
+//! Everything uses the engine through its `Session`.
 
 mod args;
 mod commands;

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use searchmill_engine::operator::Usage;
 use searchmill_engine::{Failure, Node, NodeIndex, NodeStatus, Plan, RunOptions, Session, Survey, Work};
 
-use super::limit::{limit, print_limit};
-use super::pipeline;
+use super::pipeline::{self, limit, print_limit};
 use super::store::note_if_missing;
 use crate::args::PlanArgs;
 use crate::display::planned::{as_json, basis, listed, words};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use searchmill_engine::operator::{BudgetLimits, stack_size};
 use searchmill_engine::{Event, Failure, NodeId, Reporter, RunOptions, Session, Stop, Workers, cuda_worker};
 
-use super::limit::{limit, print_limit};
-use super::pipeline;
+use super::pipeline::{self, limit, print_limit};
 use super::store::note_if_missing;
 use crate::args::RunArgs;
 use crate::display::Terminal;

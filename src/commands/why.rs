@@ -24,11 +24,8 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     }
     let is_decided_later = matches!(why.status, NodeStatus::Unknown { .. });
     let text = match &why.status {
-        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if !detail.is_empty() => {
-            format!("{node}: cached, {detail}")
-        }
-        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if lines.is_empty() => {
-            format!("{node}: cached, nothing changed")
+        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if !detail.is_empty() || lines.is_empty() => {
+            format!("{node}: cached, {}", if detail.is_empty() { "nothing changed" } else { &detail })
         }
         NodeStatus::Ended { .. } => format!("{node}: ended, {detail}"),
         NodeStatus::Unknown { .. } if is_of_loop && lines.is_empty() => {

@@ -11,12 +11,12 @@ use searchmill_engine::schedule::{Ending, Process};
 use searchmill_engine::{CheckOutcome, LogLock, OnFailure, Schedules, Time};
 use serde_json::Value;
 
-use super::process::{find, is_alive};
+use super::process::is_alive;
 
 /// Environment variable with the tick of the run, for use by the pipeline.
 const TICK: &str = "SEARCHMILL_TICK";
 /// Environment variable with the run's log, which identifies its process.
-const LOG: &str = "SEARCHMILL_RUN_LOG";
+pub(super) const LOG: &str = "SEARCHMILL_RUN_LOG";
 /// Poll interval for a run of an earlier daemon.
 const LOOK: Duration = Duration::from_millis(250);
 /// Maximum length of a stored message, in characters.
@@ -92,11 +92,6 @@ pub(super) fn recorded(schedules: &Schedules, name: &str, ticket: u64) -> Option
         ending.message = None;
     }
     ending.exit.is_some().then_some(ending)
-}
-
-/// Finds the process of a run whose daemon was killed before saving it.
-pub(super) fn unnoted(schedules: &Schedules, name: &str, ticket: u64) -> Option<Process> {
-    find(LOG, schedules.run_log(name, ticket).to_str()?)
 }
 
 /// Whether the run had started, according to its log.

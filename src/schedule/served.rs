@@ -9,6 +9,7 @@ use searchmill_engine::{Notify, Schedule, ScheduleLease, Schedules, StoreError, 
 use serde_json::{Value, json};
 
 use super::child;
+use super::process::find;
 
 /// A pipeline with a schedule.
 #[derive(Clone, Debug)]
@@ -66,7 +67,9 @@ impl Served {
         let (id, process) = (running.ticket.id, running.process.as_ref());
         // The lock before the record: a run whose record is complete may still hold its process and its log.
         if child::goes_on(schedules, &self.name, id, process) {
-            return Found::Alive(process.cloned().or_else(|| child::unnoted(schedules, &self.name, id)));
+            // Found by its log if its daemon was killed before saving it.
+            let log = schedules.run_log(&self.name, id);
+            return Found::Alive(process.cloned().or_else(|| find(child::LOG, log.to_str()?)));
         }
         match child::recorded(schedules, &self.name, id) {
             Some(ending) => Found::Ended(ending),

@@ -43,13 +43,13 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
         max_body: args.max_body_mib.saturating_mul(1 << 20),
     };
     let setup = Setup { opened: opener.open(&opener.trees()?)?, limits, world, journal, ranking };
-    let Some((listener, door)) = entrance else {
+    let Some((listener, mut door)) = entrance else {
         runtime.block_on(env::serve_lines(setup, |line| terminal.line(line), stopped()))?;
         return Ok(OK);
     };
     // The address is bound: a client that reads this line can connect, and is answered soon.
     terminal.line(&format!("serving `{}` at http://{}", args.indexes.join(" "), listener.local_addr()?));
-    let door = door.with_bytes(limits.max_body);
+    door.bytes = limits.max_body;
     runtime.block_on(env::serve(
         listener,
         setup,

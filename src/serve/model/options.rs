@@ -152,6 +152,11 @@ pub(super) fn few(param: &str, count: u32) -> Result<u32, Refusal> {
     Ok(count)
 }
 
+/// Options that the server does not implement, and that no value leaves without effect.
+const UNSUPPORTED: &str = "reasoning_effort audio prediction web_search_options prompt_logprobs prompt_embeds \
+    structured_outputs guided_json guided_regex guided_choice guided_grammar allowed_token_ids logits_processors \
+    chat_template documents truncate_prompt_tokens typical_p no_repeat_ngram_size structural_tag";
+
 /// Whether an option that the server does not implement has a value without effect. Names that it does not know are
 /// ignored.
 fn changes_nothing(name: &str, value: &Value) -> bool {
@@ -166,27 +171,8 @@ fn changes_nothing(name: &str, value: &Value) -> bool {
         "response_format" => value["type"] == "text",
         "modalities" => *value == json!(["text"]),
         "verbosity" => value == "medium",
-        "reasoning_effort"
-        | "audio"
-        | "prediction"
-        | "web_search_options"
-        | "prompt_logprobs"
-        | "prompt_embeds"
-        | "structured_outputs"
-        | "guided_json"
-        | "guided_regex"
-        | "guided_choice"
-        | "guided_grammar"
-        | "allowed_token_ids"
-        | "logits_processors"
-        | "chat_template"
-        | "documents"
-        | "truncate_prompt_tokens"
-        | "typical_p"
-        | "no_repeat_ngram_size"
-        | "structural_tag" => false,
         "skip_special_tokens" => *value == Value::Bool(true),
-        _ => true,
+        _ => UNSUPPORTED.split(' ').all(|unsupported| unsupported != name),
     }
 }
 

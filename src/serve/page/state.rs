@@ -89,10 +89,8 @@ impl Page {
         });
         let answered = answered.await;
         drop(turn);
-        match answered {
-            Ok(answered) => answered,
-            // The question panicked.
-            Err(_) => Err(Problem::broken("the question could not be answered: see the log of the server")),
-        }
+        // An error: the question panicked.
+        answered
+            .unwrap_or_else(|_| Err(Problem::broken("the question could not be answered: see the log of the server")))
     }
 }
