@@ -51,9 +51,5 @@ pub fn cli() -> ExitCode {
     let terminal = display::Terminal::new(args.quiet, args.json, args.color);
     // SQL that is nested up to the limit is planned in this thread.
     let done = stacker::grow(STACK, || commands::dispatch(args, &terminal));
-    let code = match done {
-        Ok(code) => code,
-        Err(failure) => terminal.failure(&failure),
-    };
-    ExitCode::from(code)
+    ExitCode::from(done.unwrap_or_else(|failure| terminal.failure(&failure)))
 }

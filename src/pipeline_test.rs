@@ -59,11 +59,8 @@ impl Player {
         let stage = Arc::new(Stage { script, state: Mutex::new(Played::default()) });
         let router = Router::new().fallback(respond).with_state(Arc::clone(&stage));
         runtime.spawn(async move {
-            let served = match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => axum::serve(listener, router).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = served {
+            let served = async { axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await };
+            if let Err(error) = served.await {
                 tracing::warn!("the scripted model failed: {error}");
             }
         });
@@ -146,10 +143,7 @@ async fn respond(State(stage): State<Arc<Stage>>, uri: Uri, body: Bytes) -> Resp
         None => (String::from_utf8_lossy(&body).into_owned(), 0),
     };
     let text: String = text.chars().take(SHOWN).collect();
-    let last = match &parsed {
-        Some(body) if answers > 0 => last(body),
-        _ => None,
-    };
+    let last = parsed.as_ref().filter(|_| answers > 0).and_then(last);
     let refused = Refused { path: uri.path().to_owned(), text: text.clone(), answers, last };
     stage.played().refused.push(refused);
     let message = format!("the script of the test has no answer to this request: {text}");

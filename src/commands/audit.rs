@@ -8,15 +8,9 @@ use crate::display::{Terminal, audit as page};
 use crate::exit::{FAILED, NOT_CHECKED, OK};
 
 pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) -> Result<u8, Failure> {
-    let options = AuditOptions {
-        run: run_chosen(session, args.run.as_deref(), args.file.as_deref())?,
-        replay: args.replay,
-        rollouts: args.rollouts,
-        sample: args.sample,
-        seed: args.seed,
-        allow_programs: args.allow_programs,
-        strict: args.strict,
-    };
+    let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
+    let &AuditArgs { replay, rollouts, sample, seed, allow_programs, strict, .. } = args;
+    let options = AuditOptions { run, replay, rollouts, sample, seed, allow_programs, strict };
     let notes = terminal.clone();
     let audit = session.lineage().audit(&args.what, &options, move |node: &str| {
         notes.note(&format!("checking {node}"));
@@ -38,7 +32,7 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
     Ok(match signature? {
         _ if report.differences() > 0 => FAILED,
         OK if report.unchecked.is_empty() => OK,
-        OK if args.strict => FAILED,
+        OK if strict => FAILED,
         OK => NOT_CHECKED,
         failed => failed,
     })

@@ -48,22 +48,16 @@ fn processor() -> Finding {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
     let model = model.unwrap_or(std::env::consts::ARCH);
-    Finding::new("processor", "ok", format!("{model}, {threads} threads{}", vector_units()))
-}
-
-#[cfg(target_arch = "x86_64")]
-fn vector_units() -> String {
-    let known = [
+    #[cfg(not(target_arch = "x86_64"))]
+    let vector_units: [(&str, bool); 0] = [];
+    #[cfg(target_arch = "x86_64")]
+    let vector_units = [
         ("AVX2", is_x86_feature_detected!("avx2")),
         ("AVX-512", is_x86_feature_detected!("avx512f")),
         ("VNNI", is_x86_feature_detected!("avx512vnni")),
     ];
-    known.iter().filter(|(_, there)| *there).map(|(name, _)| format!(", {name}")).collect()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn vector_units() -> String {
-    String::new()
+    let units = vector_units.iter().filter(|(_, there)| *there).map(|(name, _)| format!(", {name}"));
+    Finding::new("processor", "ok", format!("{model}, {threads} threads{}", units.collect::<String>()))
 }
 
 fn memory() -> Finding {

@@ -93,11 +93,8 @@ fn scorer(terminal: &Terminal, session: &Session, shown: &Shown, args: &ShowArgs
     }
     let asks = args.condition.is_some() || args.columns.is_some() || !args.sort.is_empty();
     if scorers.len() > 1 && asks && !terminal.is_json() {
-        terminal.note(&format!(
-            "scores are those of {}; `--scores NODE` takes another of {}",
-            names[0],
-            names.join(", ")
-        ));
+        let (first, all) = (&names[0], names.join(", "));
+        terminal.note(&format!("scores are those of {first}; `--scores NODE` takes another of {all}"));
     }
     Ok(if scorers.is_empty() { None } else { Some(scorers.swap_remove(0)) })
 }

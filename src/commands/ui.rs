@@ -17,10 +17,7 @@ pub(super) fn ui(terminal: &Terminal, session: Session, args: &UiArgs) -> Result
     if let Some(folder) = &args.bundle {
         return bundle(terminal, session, args, folder);
     }
-    let token = match &args.token_file {
-        Some(path) => Some(token(&session.directory().join(path))?),
-        None => None,
-    };
+    let token = args.token_file.as_ref().map(|path| token(&session.directory().join(path))).transpose()?;
     let (listener, door) = entrance_at(args.listen, token.as_deref(), "--token-file FILE")?;
     let address = format!("http://{}", listener.local_addr()?);
     if terminal.is_json() {

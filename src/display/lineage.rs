@@ -26,6 +26,10 @@ fn short(id: &ArtifactId) -> String {
     id.digest().short()
 }
 
+fn named(step: &GraphStep) -> String {
+    format!("{} v{}", step.operator, step.version)
+}
+
 /// Formats every leaf as `a.b=value`, in lines; omits nulls and empty values.
 fn params(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
@@ -60,7 +64,7 @@ fn flatten(value: &Value, path: &str, found: &mut Vec<String>) {
 
 /// Describes how a result was computed.
 fn made(step: &GraphStep) -> Vec<String> {
-    let mut first = format!("{} v{}", step.operator, step.version);
+    let mut first = named(step);
     if let Some(seed) = step.seed {
         first.push_str(&format!(" · seed {seed}"));
     }
@@ -174,15 +178,9 @@ pub(crate) fn table(graph: &Graph) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let inputs = step.inputs.iter().map(|input| short(&input.artifact)).collect::<Vec<_>>().join(" ");
         // Every node has rejects; empty ones are no news.
         for output in step.outputs.iter().filter(|output| output.port != "rejects" || output.rows > 0) {
-            rows.push(vec![
-                format!("{}.{}", step.node, output.port),
-                format!("{} v{}", step.operator, step.version),
-                output.artifact_type.clone(),
-                output.rows.to_string(),
-                short(&output.artifact),
-                inputs.clone(),
-                step.run.clone(),
-            ]);
+            let (name, operator) = (format!("{}.{}", step.node, output.port), named(step));
+            let (kind, count, artifact) = (&output.artifact_type, output.rows.to_string(), short(&output.artifact));
+            rows.push(vec![name, operator, kind.clone(), count, artifact, inputs.clone(), step.run.clone()]);
         }
     }
     (vec!["output", "operator", "type", "rows", "artifact", "made of", "run"], rows)
@@ -196,7 +194,7 @@ pub(crate) fn drawing(graph: &Graph) -> Drawing {
     for step in &graph.steps {
         let place = nodes.len();
         places.insert(step.key, place);
-        nodes.push((step.node.to_string(), format!("{} v{}", step.operator, step.version)));
+        nodes.push((step.node.to_string(), named(step)));
         for source in &step.sources {
             edges.push((nodes.len(), place, String::new()));
             let content = if source.is_file() { &source.content[..10] } else { "" };
@@ -241,17 +239,12 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
     let (mut rows, mut makers) = (BTreeSet::new(), BTreeSet::new());
     let mut pending: Vec<(usize, String, Option<&ParentLink>, bool)> = vec![(0, String::new(), None, true)];
     while let Some((place, indent, link, last)) = pending.pop() {
-        let (mark, below) = match link {
-            None => (String::new(), String::new()),
-            Some(_) => (
-                format!("{indent}{} ", if last { "└─" } else { "├─" }),
-                format!("{indent}{}", if last { "   " } else { "│  " }),
-            ),
-        };
-        let column = match link {
-            Some(link) => format!("{DIM}{}{}{DIM:#} ", link.column, at(link)),
-            None => String::new(),
-        };
+        let (mut mark, mut below, mut column) = (String::new(), String::new(), String::new());
+        if let Some(link) = link {
+            let (branch, line) = if last { ("└─", "   ") } else { ("├─", "│  ") };
+            (mark, below) = (format!("{indent}{branch} "), format!("{indent}{line}"));
+            column = format!("{DIM}{}{}{DIM:#} ", link.column, at(link));
+        }
         if let Some(ParentLink { id, missing: Some(missing), .. }) = link {
             text.push_str(&format!("{mark}{column}{id}  {ERROR}not found: {missing}{ERROR:#}\n"));
             continue;
@@ -299,7 +292,7 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
     for place in &row.places {
         let Some(step) = place.key.and_then(|key| steps.get(&key)) else { continue };
         if !makers.insert(step.key) {
-            lines.push(format!("{}: {} v{}  {DIM}as above{DIM:#}", step.node, step.operator, step.version));
+            lines.push(format!("{}: {}  {DIM}as above{DIM:#}", step.node, named(step)));
             continue;
         }
         let mut how = made(step).into_iter();
@@ -331,13 +324,8 @@ pub(crate) fn descendants(found: &[Descendants]) -> (Vec<&'static str>, Vec<Vec<
         if table.ids.len() > IDS {
             ids.push_str(&format!(" and {} more", table.ids.len() - IDS));
         }
-        rows.push(vec![
-            format!("{}.{}", table.node, table.port),
-            table.kind.clone(),
-            format!("{} of {}", table.ids.len(), table.of),
-            short(&table.artifact),
-            ids,
-        ]);
+        let (name, count) = (format!("{}.{}", table.node, table.port), format!("{} of {}", table.ids.len(), table.of));
+        rows.push(vec![name, table.kind.clone(), count, short(&table.artifact), ids]);
     }
     (vec!["output", "kind", "rows", "artifact", "ids"], rows)
 }
@@ -464,15 +452,9 @@ fn table_change(node: &str, table: &TableChange) -> String {
         for one in values.into_iter().take(CHANGES) {
             largest.push(format!("{}: {} → {}", cut(&one.id, VALUE), number(one.from), number(one.to)));
         }
-        rows.push(vec![
-            change.column.clone(),
-            format!("{from:.4}"),
-            format!("{to:.4}"),
-            difference,
-            change.up.to_string(),
-            change.down.to_string(),
-            largest.join(", "),
-        ]);
+        let (from, to, column) = (format!("{from:.4}"), format!("{to:.4}"), change.column.clone());
+        let (up, down) = (change.up.to_string(), change.down.to_string());
+        rows.push(vec![column, from, to, difference, up, down, largest.join(", ")]);
     }
     let ([one, other], TableChange { port, by, both, .. }) = (table.only_in, table);
     let counts = format!("{both} in both, {one} only in the first, {other} only in the second");

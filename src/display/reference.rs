@@ -16,7 +16,11 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
     let schema = (entry.schema)();
     page.heading(1, entry.name);
     page.paragraph(entry.about);
-    let about = schema["description"].as_str().map(|about| without_title(about, entry.name)).unwrap_or_default();
+    let mut about = schema["description"].as_str().unwrap_or_default();
+    // Without the title of the params type.
+    for word in ["Params", "Parameters"] {
+        about = about.strip_prefix(&format!("{word} of `{}`.", entry.name)).unwrap_or(about).trim();
+    }
     if !about.is_empty() && about != entry.about {
         page.paragraph(about);
     }
@@ -45,12 +49,6 @@ pub(crate) fn kind_page(kind: RecordKind, width: Option<usize>) -> String {
         page.text.push_str("\nAdditional columns are allowed.");
     }
     page.text.trim_end().to_owned()
-}
-
-/// Removes the title "Parameters of …" from the description of a params type.
-fn without_title<'a>(about: &'a str, name: &str) -> &'a str {
-    let titles = ["Params", "Parameters"].map(|word| format!("{word} of `{name}`."));
-    titles.iter().find_map(|title| about.strip_prefix(title.as_str())).unwrap_or(about).trim()
 }
 
 /// Returns `pure`, `seeded`, `external`, or `external (endpoint)` if only some params use an endpoint.

@@ -43,19 +43,11 @@ impl Served {
         let Scheduled { name, file, schedule } = scheduled;
         let mut state = schedules.state(&name).unwrap_or_else(|| State::new(&name));
         state.file = file.display().to_string();
-        Self {
-            switch: schedules.switch(&name),
-            stamp: stamp(&file),
-            answered: BTreeSet::new(),
-            pending: VecDeque::new(),
-            _lease: lease,
-            // The first step saves it even if nothing changes: the file and the daemon in it are new.
-            unsaved: true,
-            name,
-            file,
-            schedule,
-            state,
-        }
+        let (switch, stamp) = (schedules.switch(&name), stamp(&file));
+        let (answered, pending) = (BTreeSet::new(), VecDeque::new());
+        // The first step saves it even if nothing changes: the file and the daemon in it are new.
+        let unsaved = true;
+        Self { name, file, schedule, state, switch, stamp, answered, _lease: lease, unsaved, pending }
     }
 
     /// Returns what is left of the runs that an earlier daemon started.

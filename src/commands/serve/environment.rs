@@ -34,14 +34,9 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
         journal = Some(opened.map_err(|error| Failure::usage(format!("cannot write the journal {shown}: {error}")))?);
     }
     let ranking = opener.ranking()?;
-    let limits = Limits {
-        top_k: args.top_k,
-        max_top_k: args.max_top_k,
-        max_queries: args.max_queries,
-        max_documents: args.max_documents,
-        queue: args.queue,
-        max_body: args.max_body_mib.saturating_mul(1 << 20),
-    };
+    let &ServeEnvArgs { top_k, max_top_k, max_queries, max_documents, queue, .. } = args;
+    let max_body = args.max_body_mib.saturating_mul(1 << 20);
+    let limits = Limits { top_k, max_top_k, max_queries, max_documents, queue, max_body };
     let setup = Setup { opened: opener.open(&opener.trees()?)?, limits, world, journal, ranking };
     let Some((listener, mut door)) = entrance else {
         runtime.block_on(env::serve_lines(setup, |line| terminal.line(line), stopped()))?;
@@ -141,10 +136,8 @@ impl Opener<'_> {
 
     /// Opens the environment: the rules of the file, then those of the options.
     fn environment(&self) -> Result<Environment, Failure> {
-        let file = match self.args.episodes.as_deref() {
-            Some(file) => Some(self.session.settings(file, &Environment::schema(), "serve env")?),
-            None => None,
-        };
+        let file = self.args.episodes.as_deref();
+        let file = file.map(|file| self.session.settings(file, &Environment::schema(), "serve env")).transpose()?;
         let mut rules = file.as_ref().and_then(|file| file.values.as_object()).cloned().unwrap_or_default();
         let options = [("protocol", &self.args.protocol), ("reward", &self.args.reward)];
         for (name, given) in options {

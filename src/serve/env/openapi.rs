@@ -29,6 +29,7 @@ const RETRIEVE: Fields =
     &[("queries", "strings", true), ("topk", "integer?", false), ("return_scores", "boolean?", false)];
 const QUERIES: Fields = &[("queries", "strings", true), ("k", "count?", false)];
 const COLBERT: Fields = &[("query", "string", true), ("k", "count", false)];
+const TEXTS: Fields = &[("query", "strings", true)];
 const SESSION: Fields = &[("session_id", "string", true)];
 
 /// A route.
@@ -76,14 +77,7 @@ pub(super) const ROUTES: [Route; 26] = [
     route("POST", "/verify", "NeMo Gym", Episodes, "Judges the response of a model.", &[("response", "object", true)]),
     route("POST", "/close_session", "NeMo Gym", Episodes, "Ends a session.", &[]),
     route("GET", "/reverify_mode", "NeMo Gym", Episodes, "Tells that judging needs no session.", &[]),
-    route(
-        "POST",
-        "/get_reward",
-        "R1-Searcher",
-        Episodes,
-        "Returns the rewards of texts.",
-        &[("query", "strings", true)],
-    ),
+    route("POST", "/get_reward", "R1-Searcher", Episodes, "Returns the rewards of texts.", TEXTS),
     route("POST", "/reload", "searchmill", Server, "Opens the indexes again.", &[]),
     route("GET", "/openapi.json", "OpenAPI", Server, "Returns this document.", &[]),
     route("GET", "/metrics", "Prometheus", Server, "Returns metrics.", &[]),

@@ -61,9 +61,9 @@ impl Door {
     /// Creates the rules for a server at this address. `None` if other machines could connect without a token.
     pub(crate) fn new(address: SocketAddr, token: Option<String>) -> Option<Self> {
         let loopback = address.ip().is_loopback();
-        let (body, format) = (BODY, IntoResponse::into_response);
+        let format = IntoResponse::into_response;
         let door =
-            Self { token, loopback, head: HEAD, body, bytes: BODY_BYTES, open: |path| path == "/health", format };
+            Self { token, loopback, head: HEAD, body: BODY, bytes: BODY_BYTES, open: |path| path == "/health", format };
         (loopback || door.token.is_some()).then_some(door)
     }
 

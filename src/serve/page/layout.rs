@@ -40,15 +40,8 @@ pub(super) fn draw(nodes: &[NodeRun], edges: &[RunEdge], state: impl Fn(&NodeRun
     for node in nodes {
         let name = node.node.name();
         let place = *place_of.entry(name).or_insert_with(|| {
-            drawing.boxes.push(Box {
-                name: name.to_owned(),
-                operator: node.operator.clone(),
-                state: state(node),
-                nodes: 0,
-                first: node.node.clone(),
-                column: 0,
-                lane: 0,
-            });
+            let (name, operator, first) = (name.to_owned(), node.operator.clone(), node.node.clone());
+            drawing.boxes.push(Box { name, operator, state: state(node), nodes: 0, first, column: 0, lane: 0 });
             drawing.boxes.len() - 1
         });
         let found = &mut drawing.boxes[place];

@@ -9,6 +9,8 @@ type Route = (&'static str, &'static str, &'static str, &'static [&'static str])
 /// Which rows of a table, and in which order.
 const CHOSEN: &[&str] = &["port", "where", "sort", "scores", "columns", "from", "to", "texts", "whole"];
 
+/// What `POST /api/labels` answers.
+const LABEL: &str = "Keeps a label: run, node, port, row, mark (good, bad, unsure or null), note, author.";
 const ROW: &[&str] = &["port", "where", "sort", "scores", "id", "at", "texts"];
 const COLUMN: &[&str] = &["port", "where", "scores", "name"];
 const COMPARED: &[&str] = &["a", "b", "node", "with"];
@@ -28,12 +30,7 @@ pub(super) const ROUTES: &[Route] = &[
     ("get", "/api/artifacts/{artifact}", "An artifact with its files and the runs that have it.", &[]),
     ("get", "/api/compare", "What differs between two runs or two nodes, as `diff --json`.", COMPARED),
     ("get", "/api/labels", "What people say of rows, the newest first.", &["artifact", "row"]),
-    (
-        "post",
-        "/api/labels",
-        "Keeps a label: run, node, port, row, mark (good, bad, unsure or null), note, author.",
-        &[],
-    ),
+    ("post", "/api/labels", LABEL, &[]),
     ("post", "/api/schedules", "Acts on a schedule: name, action (pause, resume, trigger).", &[]),
     ("get", "/api/openapi.json", "This document.", &[]),
 ];

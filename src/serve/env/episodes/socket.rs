@@ -167,10 +167,7 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
         return Ok(json!({"type": "observation",
             "data": {"observation": {"tools": tools}, "reward": null, "done": false}}));
     }
-    let tool = match kind {
-        Some("call_tool") => Some(data["tool_name"].as_str().unwrap_or_default().to_owned()),
-        _ => None,
-    };
+    let tool = (kind == Some("call_tool")).then(|| data["tool_name"].as_str().unwrap_or_default().to_owned());
     let action = match &tool {
         Some(name) => action(json!({"message": "", "tool_calls": [{"name": name, "arguments": data["arguments"]}]}))?,
         None => action(data)?,
