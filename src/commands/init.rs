@@ -80,11 +80,10 @@ fn plan(terminal: &Terminal, args: &InitArgs, directory: &Path) -> Result<Plan, 
         }
         None => Goal::Evaluate,
     };
-    let model =
-        given(terminal, args.model.as_ref(), "Model (its name at the server; `evidence`: none)", "--model NAME")
-            .map_err(|failure| {
-                failure.with_help("add `--model NAME`; questions with evidence can do without: `--model evidence`")
-            })?;
+    let asked = "Model (its name at the server; `evidence`: none)";
+    let help = "add `--model NAME`; questions with evidence can do without: `--model evidence`";
+    let model = given(terminal, args.model.as_ref(), asked, "--model NAME");
+    let model = model.map_err(|failure| failure.with_help(help))?;
     // A file that was not looked at, such as a URL, may have evidence.
     if model == TEACHER && questions.is_known && !questions.has_evidence {
         let failure =

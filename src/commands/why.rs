@@ -25,7 +25,7 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     let is_decided_later = matches!(why.status, NodeStatus::Unknown { .. });
     let text = match &why.status {
         NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if !detail.is_empty() || lines.is_empty() => {
-            format!("{node}: cached, {}", if detail.is_empty() { "nothing changed" } else { &detail })
+            format!("{node}: cached, {}", if detail.is_empty() { "nothing changed" } else { detail.as_str() })
         }
         NodeStatus::Ended { .. } => format!("{node}: ended, {detail}"),
         NodeStatus::Unknown { .. } if is_of_loop && lines.is_empty() => {

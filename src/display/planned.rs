@@ -77,12 +77,8 @@ const LISTED: usize = 8;
 
 /// Joins names with commas, without duplicates: a node may need several outputs of another.
 pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
-    let (mut seen, mut first) = (BTreeSet::new(), Vec::new());
-    for name in names {
-        if seen.insert(name) {
-            first.push(name);
-        }
-    }
+    let (mut seen, mut first) = (BTreeSet::new(), Vec::from_iter(names));
+    first.retain(|name| seen.insert(*name));
     let more = first.len().saturating_sub(LISTED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", first[..first.len() - more].join(", "))

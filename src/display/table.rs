@@ -156,12 +156,8 @@ pub(crate) fn json_lines(batch: &RecordBatch) -> Result<Vec<String>, String> {
 /// Returns the values of the columns that a kind does not have, a JSON object for each row; empty without such columns.
 pub(crate) fn added_columns(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<String>, String> {
     let (known, schema) = (kind.schema(), batch.schema());
-    let mut added = Vec::new();
-    for (column, field) in schema.fields().iter().enumerate() {
-        if known.column_with_name(field.name()).is_none() {
-            added.push(column);
-        }
-    }
+    let mut added: Vec<usize> = (0..schema.fields().len()).collect();
+    added.retain(|column| known.column_with_name(schema.field(*column).name()).is_none());
     if added.is_empty() {
         return Ok(Vec::new());
     }

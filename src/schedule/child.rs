@@ -146,15 +146,11 @@ fn read_event(event: &Value, ending: &mut Ending) {
         }
         "node_checked" => {
             let checks: Vec<CheckOutcome> = serde_json::from_value(event["checks"].clone()).unwrap_or_default();
-            let mut failed = Vec::new();
-            for check in checks {
-                // Of the others, one fails the node itself, and one is only reported.
-                if !check.passed && check.check.on_failure == OnFailure::Hold {
-                    failed.push(check.to_string());
-                }
-            }
+            // Of the others, one fails the node itself, and one is only reported.
+            let failed = checks.iter().filter(|check| !check.passed && check.check.on_failure == OnFailure::Hold);
+            let failed = failed.map(ToString::to_string).collect::<Vec<_>>().join("; ");
             if !failed.is_empty() {
-                let (node, failed) = (text(event, "node"), failed.join("; "));
+                let node = text(event, "node");
                 ending.message = Some(cut(&format!("{node}: a check failed: {failed}")));
             }
         }

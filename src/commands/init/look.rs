@@ -149,9 +149,5 @@ fn known(fields: &BTreeSet<String>, names: &[&str]) -> Option<String> {
 
 /// Returns the columns that are read from a field of another name.
 fn renamed(columns: [(&'static str, Option<String>); 3]) -> Vec<(&'static str, String)> {
-    let mut renamed = Vec::new();
-    for (column, field) in columns {
-        renamed.extend(field.filter(|field| field != column).map(|field| (column, field)));
-    }
-    renamed
+    columns.into_iter().filter_map(|(column, field)| Some((column, field.filter(|field| field != column)?))).collect()
 }
