@@ -24,6 +24,7 @@ mod endpoint;
 mod notify;
 mod process;
 mod served;
+
 pub(crate) use daemon::{Settings, serve};
 pub(crate) use served::Scheduled;
 

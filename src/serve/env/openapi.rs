@@ -5,11 +5,10 @@ use axum::Json;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use self::Part::{Episodes, Mcp, Retrieval, Server};
 use super::episodes::action::{Action, Outcome, State};
 use super::episodes::questions::Wanted;
 use super::state::View;
-
-use self::Part::{Episodes, Mcp, Retrieval, Server};
 
 /// What a route is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
