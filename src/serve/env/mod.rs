@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use self::episodes::{nemo_gym, openenv, r1_reward, socket};
-use self::mcp::{sse, stdio};
+use self::mcp::sse;
 use self::problem::Problem;
 use self::retriever::index::Index;
 use self::retriever::{colbert, r1_searcher, research, search_r1};
@@ -36,6 +36,7 @@ use super::http::access::{Door, connect, with_fallbacks};
 
 pub(crate) use self::episodes::questions::Questions;
 pub(crate) use self::episodes::sessions::{EpisodeLimits, World};
+pub(crate) use self::mcp::stdio::serve as serve_lines;
 pub(crate) use self::retriever::index::{Opened, Served};
 pub(crate) use self::retriever::journal::Journal;
 pub(crate) use self::retriever::ranking::Ranking;
@@ -72,20 +73,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// Answers MCP messages on stdin, with `write`, until its end or `until`.
-///
-/// # Errors
-/// If the search cannot be started.
-pub(crate) async fn serve_lines(
-    setup: Setup,
-    write: impl Fn(&str),
-    until: impl Future<Output = ()>,
-) -> std::io::Result<()> {
-    let (env, _asked) = setup.start()?;
-    stdio::serve(env, write, until).await;
-    Ok(())
-}
-
 /// Opens the indexes again on each request and on SIGHUP. If that fails, the present ones stay.
 async fn reload(
     env: &Arc<Env>,
@@ -109,17 +96,12 @@ async fn reload(
         let digests: Vec<&str> = present.served.iter().map(|index| index.digest.as_str()).collect();
         // Reading an index blocks; `reopen` borrows from its caller, so it cannot move to another thread.
         let opened = tokio::task::block_in_place(|| reopen(&digests));
-        let replaced = match opened {
-            Ok(Some(opened)) => match Index::start(opened, env.limits.queue, Arc::clone(&env.metrics)) {
-                Ok(index) => {
-                    env.replace(index);
-                    Ok(true)
-                }
-                Err(error) => Err(error.to_string()),
-            },
-            Ok(None) => Ok(false),
-            Err(problem) => Err(problem),
-        };
+        let replaced = opened.and_then(|opened| {
+            let Some(opened) = opened else { return Ok(false) };
+            let index = Index::start(opened, env.limits.queue, Arc::clone(&env.metrics));
+            env.replace(index.map_err(|error| error.to_string())?);
+            Ok(true)
+        });
         if let Err(problem) = &replaced {
             tracing::warn!("the indexes were not reloaded: {problem}");
         }

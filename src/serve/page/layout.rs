@@ -84,14 +84,10 @@ pub(super) fn draw(nodes: &[NodeRun], edges: &[RunEdge], state: impl Fn(&NodeRun
 /// Gives each box a lane of its column, near those that it is connected with.
 fn place_in_lanes(drawing: &mut Drawing) {
     let mut columns: Vec<Vec<usize>> = vec![Vec::new(); drawing.columns];
-    for (place, found) in drawing.boxes.iter().enumerate() {
-        columns[found.column].push(place);
-    }
     let mut lane = vec![0_usize; drawing.boxes.len()];
-    for column in &columns {
-        for (at, place) in column.iter().enumerate() {
-            lane[*place] = at;
-        }
+    for (place, found) in drawing.boxes.iter().enumerate() {
+        lane[place] = columns[found.column].len();
+        columns[found.column].push(place);
     }
     for _ in 0..SWEEPS {
         for column in &mut columns {

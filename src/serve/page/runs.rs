@@ -272,11 +272,8 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Plan
         for id in session.runs().ids()?.iter().rev() {
             let run = session.runs().get(id)?;
             // A run of another store was of a file elsewhere.
-            if run.imported {
-                continue;
-            }
-            if let Some(record) = run.record.filter(|record| record.pipeline == asked.pipeline) {
-                newest = Some(record);
+            newest = run.record.filter(|record| !run.imported && record.pipeline == asked.pipeline);
+            if newest.is_some() {
                 break;
             }
         }
