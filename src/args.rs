@@ -1,6 +1,5 @@
 //! Command-line arguments as clap types; their doc comments are the help texts.
 
-mod init;
 mod look;
 mod serve;
 
@@ -9,8 +8,7 @@ use std::time::Duration;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::init::{Goal, InitArgs};
-pub(crate) use self::look::{CompletionsArgs, SearchArgs, ShowArgs, ShowFormat, UiArgs};
+pub(crate) use self::look::{CompletionsArgs, Goal, InitArgs, SearchArgs, ShowArgs, ShowFormat, UiArgs};
 pub(crate) use self::serve::{DtypeArg, EntranceArgs, FusionArgs, ServeArgs, ServeEnvArgs, ServeModelArgs, ServeWhat};
 
 /// Declare search-agent experiments in one YAML file; run them as a cached, resumable, auditable Arrow DAG.
@@ -640,24 +638,14 @@ pub(crate) enum WorkerArgs {
 
 /// Parses an age: `30d`, `12h`, `15m`, `40s`, `2w`.
 fn age(text: &str) -> Result<Duration, String> {
+    let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("w", 604_800.0)];
     // The last byte may be a part of a letter: then there is no unit.
     if let Some((number, unit)) = text.split_at_checked(text.len().saturating_sub(1))
-        && let Some(seconds) = seconds(unit)
+        && let Some((_, seconds)) = units.iter().find(|(name, _)| *name == unit)
         && let Ok(number) = number.parse::<f64>()
         && let Ok(age) = Duration::try_from_secs_f64(number * seconds)
     {
         return Ok(age);
     }
     Err(format!("invalid age `{text}`: expected a number and s, m, h, d or w, for example 30d"))
-}
-
-fn seconds(unit: &str) -> Option<f64> {
-    Some(match unit {
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        "w" => 604_800.0,
-        _ => return None,
-    })
 }

@@ -1,8 +1,8 @@
 //! The command-line interface: arguments, one file per subcommand, and the only code that writes to the terminal.
 //!
 //! `args` has the arguments as clap types, `commands/` one file per subcommand, `display/` all output. `schedule/` is
-//! the daemon, `serve/` HTTP over the operators, `pipeline_test/` the scripted model of tests, `exit` the exit codes. Everything uses the engine through its
-//! `Session`.
+//! the daemon, `serve/` HTTP over the operators, `pipeline_test` the scripted model of tests, `exit` the exit codes.
+//! Everything uses the engine through its `Session`.
 
 mod args;
 mod commands;
@@ -18,29 +18,21 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Returns a CPU feature required by the vector index that this CPU lacks (see `.cargo/config.toml`).
-#[cfg(target_arch = "x86_64")]
-fn missing_cpu_feature() -> Option<&'static str> {
-    let features = [
-        ("AVX2", is_x86_feature_detected!("avx2")),
-        ("FMA", is_x86_feature_detected!("fma")),
-        ("F16C", is_x86_feature_detected!("f16c")),
-    ];
-    features.into_iter().find(|(_, there)| !there).map(|(name, _)| name)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn missing_cpu_feature() -> Option<&'static str> {
-    None
-}
-
 /// Stack of the main thread in bytes. Only what is used takes memory.
 const STACK: usize = 96 << 20;
 
 /// Ends the process, with a message, on a CPU that lacks what the binary needs.
 pub extern "C" fn check_machine() {
-    if let Some(missing) = missing_cpu_feature() {
-        display::wrong_machine(missing);
+    // Features required by the vector index (see `.cargo/config.toml`).
+    #[cfg(target_arch = "x86_64")]
+    for (name, there) in [
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("FMA", is_x86_feature_detected!("fma")),
+        ("F16C", is_x86_feature_detected!("f16c")),
+    ] {
+        if !there {
+            display::wrong_machine(name);
+        }
     }
 }
 
@@ -59,9 +51,5 @@ pub fn cli() -> ExitCode {
     let terminal = display::Terminal::new(args.quiet, args.json, args.color);
     // SQL that is nested up to the limit is planned in this thread.
     let done = stacker::grow(STACK, || commands::dispatch(args, &terminal));
-    let code = match done {
-        Ok(code) => code,
-        Err(failure) => terminal.failure(&failure),
-    };
-    ExitCode::from(code)
+    ExitCode::from(done.unwrap_or_else(|failure| terminal.failure(&failure)))
 }

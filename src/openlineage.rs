@@ -116,8 +116,7 @@ pub(crate) fn begin(
         }
     };
     let teller = Arc::new(Teller { inner, state: Mutex::new((emitter, sink)), count });
-    let reporter: Arc<dyn Reporter> = Arc::clone(&teller) as Arc<dyn Reporter>;
-    Ok((reporter, Some(Delivery { teller, sending, target })))
+    Ok((Arc::clone(&teller) as Arc<dyn Reporter>, Some(Delivery { teller, sending, target })))
 }
 
 impl Delivery {
@@ -200,19 +199,13 @@ impl Reporter for Teller {
         let (emitter, sink) = &mut *lock(&self.state);
         for told in tell(emitter, event) {
             lock(&self.count).sent += 1;
-            sink.take(told, &self.count);
-        }
-    }
-}
-
-impl Sink {
-    fn take(&mut self, event: Value, count: &Mutex<Count>) {
-        match self {
-            Self::File(file) => {
-                let written = file.write_all(format!("{event}\n").as_bytes());
-                lock(count).note(written.map_err(|error| error.to_string()));
+            match sink {
+                Sink::File(file) => {
+                    let written = file.write_all(format!("{told}\n").as_bytes());
+                    lock(&self.count).note(written.map_err(|error| error.to_string()));
+                }
+                Sink::Http(sender) => drop(sender.send(Some(told))),
             }
-            Self::Http(sender) => drop(sender.send(Some(event))),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Checks that a batch fits a kind. Columns are matched by name; string encodings and list field names are cast.
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::Field;
+use arrow::array::RecordBatch;
 
 use crate::faithful::{cast_exactly, name_twice};
 use crate::record::{RecordKind, SchemaError};
@@ -34,29 +33,21 @@ pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Sch
     }
     if !missing.is_empty() {
         let word = if missing.len() == 1 { "a column" } else { "the columns" };
-        let message = format!("{kind} rows need {word} {}; found: {}", missing.join(", "), names(batch));
-        return Err(SchemaError(message));
+        let schema = batch.schema();
+        let found = schema.fields().iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>().join(", ");
+        return Err(SchemaError(format!("{kind} rows need {word} {}; found: {found}", missing.join(", "))));
     }
     let mut columns = Vec::with_capacity(present.len());
     for (field, column) in wanted.fields().iter().zip(present) {
-        columns.push(fitted(kind, field, column)?);
+        let (name, fit, found) = (field.name(), field.data_type(), column.data_type());
+        let column = cast_exactly(column, fit).map_err(|error| {
+            SchemaError(format!("column `{name}` of {kind} rows must be {fit}, found {found}: {error}"))
+        })?;
+        let nulls = column.null_count();
+        if nulls > 0 && !field.is_nullable() {
+            return Err(SchemaError(format!("column `{name}` of {kind} rows may not be null ({nulls} nulls)")));
+        }
+        columns.push(column);
     }
     RecordBatch::try_new(wanted, columns).map_err(|error| SchemaError(error.to_string()))
-}
-
-fn fitted(kind: RecordKind, field: &Field, column: &ArrayRef) -> Result<ArrayRef, SchemaError> {
-    let (name, wanted, found) = (field.name(), field.data_type(), column.data_type());
-    let column = cast_exactly(column, wanted).map_err(|error| {
-        SchemaError(format!("column `{name}` of {kind} rows must be {wanted}, found {found}: {error}"))
-    })?;
-    let nulls = column.null_count();
-    if nulls > 0 && !field.is_nullable() {
-        return Err(SchemaError(format!("column `{name}` of {kind} rows may not be null ({nulls} nulls)")));
-    }
-    Ok(column)
-}
-
-fn names(batch: &RecordBatch) -> String {
-    let schema = batch.schema();
-    schema.fields().iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>().join(", ")
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 
-use crate::described::{Cell, Column};
+use crate::described::{Cell, Column, schema_of};
 use crate::record::{Record, RecordKind};
 
 /// What the declaration of a row struct says.
@@ -43,10 +43,7 @@ rows!(Document, Chunk, Question, Hit, Trajectory, Score, Pair, Example, Metric, 
 impl RecordKind {
     /// Returns the columns that a table of this kind must have (empty for `Table`).
     pub fn schema(self) -> SchemaRef {
-        match self.row().map(|row| (row.data_type)()) {
-            Some(DataType::Struct(fields)) => Arc::new(Schema::new(fields)),
-            _ => Arc::new(Schema::empty()),
-        }
+        self.row().map_or_else(|| Arc::new(Schema::empty()), |row| schema_of((row.data_type)()))
     }
 
     /// Describes a row of this kind in one sentence.

@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use serde::Serialize;
 
 /// One column of a record kind, or one field of a nested column.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {
     /// Column name.
     pub name: String,
     /// Type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
+    #[serde(rename = "type")]
     pub kind: String,
     /// Whether every row must have a value.
     pub required: bool,
     /// Description of the content.
     pub about: String,
     /// Fields, for a column of objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Column>,
 }
 
@@ -72,6 +75,14 @@ pub(crate) fn field<T: Cell>(name: &str) -> FieldRef {
 pub(crate) fn column<T: Cell>(name: &str, about: &str) -> Column {
     let (name, about, kind) = (name.to_owned(), about.trim().to_owned(), type_in_words(&T::data_type()));
     Column { name, kind, required: !T::OPTIONAL, about, fields: T::columns() }
+}
+
+/// Returns the columns of a row struct.
+pub(crate) fn schema_of(data_type: DataType) -> SchemaRef {
+    match data_type {
+        DataType::Struct(fields) => Arc::new(Schema::new(fields)),
+        _ => Arc::new(Schema::empty()),
+    }
 }
 
 /// Returns the type of a column in words, as in [`Column::kind`].

@@ -77,12 +77,9 @@ pub fn has_bytes(data_type: &DataType) -> bool {
 
 /// Returns the first column with a map that is no JSON object, and why: its keys are no text, or one is there twice.
 pub fn unfit_for_json(batch: &RecordBatch) -> Option<(String, String)> {
-    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        if let Some(reason) = unfit_map(column) {
-            return Some((field.name().clone(), reason));
-        }
-    }
-    None
+    let schema = batch.schema();
+    let mut columns = schema.fields().iter().zip(batch.columns());
+    columns.find_map(|(field, column)| Some((field.name().clone(), unfit_map(column)?)))
 }
 
 fn unfit_map(column: &ArrayRef) -> Option<String> {

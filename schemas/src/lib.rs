@@ -9,7 +9,6 @@
 //! all schemas together.
 
 mod batch;
-mod columns;
 mod compat;
 mod describe;
 mod described;
@@ -30,9 +29,8 @@ mod score;
 mod tokens;
 mod trajectory;
 
-pub use batch::{from_batch, to_batch};
+pub use batch::{from_batch, text_column, text_value, to_batch};
 pub use chunk::Chunk;
-pub use columns::{text_column, text_value};
 pub use compat::conform;
 pub use described::{Column, type_in_words};
 pub use document::Document;

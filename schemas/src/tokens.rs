@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::described::{Cell, Column, described};
+use crate::batch::made;
+use crate::described::{Cell, Column, described, schema_of};
 use crate::record::SchemaError;
 
 described! {
@@ -97,7 +97,7 @@ macro_rules! additional {
             /// # Errors
             /// If a value does not fit its column.
             pub fn to_batch(rows: &[Self]) -> Result<RecordBatch, SchemaError> {
-                written(rows, $what)
+                made(schema_of(Self::data_type()), rows).map_err(|error| unfit("make", $what, error))
             }
 
             /// Reads the columns of trajectories; `None` if they have none of them.
@@ -113,25 +113,12 @@ macro_rules! additional {
 
 additional!(RecordedTokens: "recorded tokens", CutObservations: "cut observations");
 
-fn schema<R: Cell>() -> SchemaRef {
-    match R::data_type() {
-        DataType::Struct(fields) => Arc::new(Schema::new(fields)),
-        _ => Arc::new(Schema::empty()),
-    }
-}
-
-fn written<R: Cell + Serialize>(rows: &[R], what: &str) -> Result<RecordBatch, SchemaError> {
-    let schema = schema::<R>();
-    let batch = serde_arrow::to_record_batch(schema.fields(), &rows).map_err(|error| unfit("make", what, error))?;
-    RecordBatch::try_new(schema, batch.columns().to_vec()).map_err(|error| unfit("make", what, error))
-}
-
 fn unfit(verb: &str, what: &str, error: impl std::fmt::Display) -> SchemaError {
     SchemaError(format!("cannot {verb} the columns of {what}: {error}"))
 }
 
 fn read<R: Cell + DeserializeOwned>(batch: &RecordBatch, what: &str) -> Result<Option<Vec<R>>, SchemaError> {
-    let schema = schema::<R>();
+    let schema = schema_of(R::data_type());
     let (mut columns, mut missing) = (Vec::new(), None);
     for field in schema.fields() {
         match batch.column_by_name(field.name()) {

@@ -48,8 +48,8 @@ fn unwritable(path: &Path) -> impl Fn(std::io::Error) -> Failure {
 }
 
 fn read(session: &Session, path: &Path) -> Result<String, Failure> {
-    let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", path.display()));
-    std::fs::read_to_string(session.directory().join(path)).map_err(unreadable)
+    let text = std::fs::read_to_string(session.directory().join(path));
+    text.map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
 }
 
 fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Failure> {
@@ -59,7 +59,12 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     let (secret, public) = (key.to_pem().map_err(wrong)?, key.public().to_pem().map_err(wrong)?);
     // Existing files are never overwritten: a lost key cannot be recovered.
     let mut public_file = File::create_new(&public_path).map_err(unwritable(&public_path))?;
-    let written = private(&path).and_then(|mut file| file.write_all(secret.as_bytes()));
+    // Only its owner can read it.
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(&path).and_then(|mut file| file.write_all(secret.as_bytes()));
     if let Err(error) = written {
         std::fs::remove_file(&public_path)?;
         return Err(unwritable(file)(error));
@@ -69,15 +74,6 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     let text = format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display());
     terminal.tell(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}), &text);
     Ok(OK)
-}
-
-/// Creates a file that only its owner can read.
-fn private(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 /// Verifies a signed statement and compares it with the store.
@@ -90,15 +86,15 @@ pub(super) fn verify(terminal: &Terminal, session: &Session, file: &Path, key: &
     note_if_missing(terminal, session)?;
     let compared = session.lineage().compare(&statement)?;
     let different = compared.iter().any(|(_, comparison)| *comparison == Comparison::Different);
+    let (mut subjects, mut rows) = (Vec::new(), Vec::new());
+    for (name, comparison) in compared {
+        subjects.push(json!({"name": name, "here": comparison}));
+        rows.push(vec![name, word(comparison).to_owned()]);
+    }
     if terminal.is_json() {
-        let key = public.id().map_err(wrong)?;
-        let subjects: Vec<_> =
-            compared.iter().map(|(name, comparison)| json!({"name": name, "here": comparison})).collect();
-        terminal
-            .json(&json!({"signature": "valid", "key": key, "subjects": subjects, "predicate": statement.predicate}));
+        let (key, predicate) = (public.id().map_err(wrong)?, statement.predicate);
+        terminal.json(&json!({"signature": "valid", "key": key, "subjects": subjects, "predicate": predicate}));
     } else {
-        let rows: Vec<_> =
-            compared.iter().map(|(name, comparison)| vec![name.clone(), word(*comparison).to_owned()]).collect();
         terminal.line("the signature is right");
         terminal.table(&["subject", "in this store"], &rows);
     }

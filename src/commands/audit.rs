@@ -1,7 +1,5 @@
 //! `audit`: verifies that the store matches its records, and that results can be recomputed.
 
-use std::path::Path;
-
 use searchmill_engine::{AuditOptions, Failure, Session};
 
 use super::show::run_chosen;
@@ -10,15 +8,9 @@ use crate::display::{Terminal, audit as page};
 use crate::exit::{FAILED, NOT_CHECKED, OK};
 
 pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) -> Result<u8, Failure> {
-    let options = AuditOptions {
-        run: run_chosen(session, args.run.as_deref(), args.file.as_deref())?,
-        replay: args.replay,
-        rollouts: args.rollouts,
-        sample: args.sample,
-        seed: args.seed,
-        allow_programs: args.allow_programs,
-        strict: args.strict,
-    };
+    let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
+    let &AuditArgs { replay, rollouts, sample, seed, allow_programs, strict, .. } = args;
+    let options = AuditOptions { run, replay, rollouts, sample, seed, allow_programs, strict };
     let notes = terminal.clone();
     let audit = session.lineage().audit(&args.what, &options, move |node: &str| {
         notes.note(&format!("checking {node}"));
@@ -31,20 +23,17 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
     let report = &audit.report;
     let page = page::Page { target: audit.target.clone(), seed: audit.seed, report };
     if let Some(file) = &args.report {
-        write(&session.directory().join(file), &page)?;
+        let path = session.directory().join(file);
+        let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
+        let written = std::fs::write(&path, if is_html { page.html() } else { page.markdown() });
+        written.map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))?;
     }
     terminal.tell(&page.json(), page.text().trim_end());
     Ok(match signature? {
         _ if report.differences() > 0 => FAILED,
         OK if report.unchecked.is_empty() => OK,
-        OK if args.strict => FAILED,
+        OK if strict => FAILED,
         OK => NOT_CHECKED,
         failed => failed,
     })
-}
-
-fn write(path: &Path, page: &page::Page<'_>) -> Result<(), Failure> {
-    let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
-    let text = if is_html { page.html() } else { page.markdown() };
-    std::fs::write(path, text).map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))
 }

@@ -44,14 +44,9 @@ pub(super) fn bundle(terminal: &Terminal, session: Session, args: &UiArgs, folde
         }));
         return Ok(OK);
     }
-    let opened = folder.join("index.html");
-    terminal.line(&format!(
-        "{}: {} with {} and {} of reports and folders",
-        opened.display(),
-        counted(written.runs, "run"),
-        counted(written.tables, "table"),
-        counted(written.files, "file"),
-    ));
+    let (runs, tables) = (counted(written.runs, "run"), counted(written.tables, "table"));
+    let (opened, files) = (folder.join("index.html"), counted(written.files, "file"));
+    terminal.line(&format!("{}: {runs} with {tables} and {files} of reports and folders", opened.display()));
     if written.shortened > 0 {
         let (tables, rows) = (counted(written.shortened, "table"), args.rows);
         terminal.note(&format!("of {tables} only the first rows are there (at most {rows}; `--rows ROWS`)"));

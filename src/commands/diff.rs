@@ -11,7 +11,8 @@ use searchmill_schemas::RecordKind;
 use serde_json::json;
 
 use crate::args::DiffArgs;
-use crate::display::{Terminal, lineage, reasons};
+use crate::display::planned::sentence;
+use crate::display::{Terminal, lineage};
 use crate::exit::OK;
 
 pub(super) fn diff(terminal: &Terminal, session: &Session, args: &DiffArgs) -> Result<u8, Failure> {
@@ -62,7 +63,8 @@ fn report(terminal: &Terminal, session: &Session, found: &RunDiff, file: &Path) 
     let about = about(session, found)?;
     let compared = ComparedTables { title: &title, about: &about, names, rows };
     let page = session.with_context(|context| compared_page(&compared, context))?;
-    write(&session.directory().join(file), &page)?;
+    let path = session.directory().join(file);
+    replace(&path, &page).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
     if terminal.is_json() {
         terminal.json(&json!({"file": file, "node": pair.node, "with": pair.with, "runs": found.runs}));
     } else {
@@ -141,20 +143,16 @@ fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
             Some(of) if of[0] != of[1] => format!("{} of ", of[place]),
             _ => String::new(),
         };
-        lines.push(format!(
-            "{name}: {node}run {id} of {} ({}), {} UTC.",
-            record.pipeline,
-            record.file,
-            chrono::DateTime::from_timestamp(record.started as i64, 0)
-                .map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string())
-        ));
+        let started = chrono::DateTime::from_timestamp(record.started as i64, 0);
+        let started = started.map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string());
+        lines.push(format!("{name}: {node}run {id} of {} ({}), {started} UTC.", record.pipeline, record.file));
     }
     for changed in found.about.iter().chain(&found.params) {
         lines.push(format!("{}: {} → {}", changed.name, written(&changed.from), written(&changed.to)));
     }
     for change in &found.nodes {
         if !change.follows && !change.reasons.is_empty() {
-            lines.push(format!("{}: {}", change.node, reasons::sentence(&change.reasons)));
+            lines.push(format!("{}: {}", change.node, sentence(&change.reasons)));
         }
     }
     Ok(lines)
@@ -165,10 +163,6 @@ fn written(value: &serde_json::Value) -> String {
 }
 
 /// Writes the file completely or not at all.
-fn write(path: &Path, page: &str) -> Result<(), Failure> {
-    replace(path, page).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
-}
-
 fn replace(path: &Path, page: &str) -> std::io::Result<()> {
     let mut partial = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
     partial.write_all(page.as_bytes())?;

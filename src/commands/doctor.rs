@@ -3,12 +3,14 @@
 use std::process::Command;
 
 use searchmill_engine::{Device, Failure, Session, cuda_worker, devices, visible_devices};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::display::{Terminal, bytes};
 use crate::exit::{FAILED, OK};
 
 /// Result of one check.
+#[derive(Serialize)]
 struct Finding {
     what: &'static str,
     /// `ok`, `absent` (optional) or `wrong`.
@@ -22,10 +24,9 @@ pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
     findings.extend(gpus(&devices));
     findings.push(worker());
     if terminal.is_json() {
-        let list: Vec<Value> = findings.iter().map(Finding::json).collect();
         let devices: Vec<Value> = devices.iter().flatten().map(device_json).collect();
         let version = env!("CARGO_PKG_VERSION");
-        terminal.json(&json!({"searchmill": version, "findings": list, "devices": devices}));
+        terminal.json(&json!({"searchmill": version, "findings": findings, "devices": devices}));
     } else {
         let mut rows = Vec::new();
         for Finding { what, state, detail } in &findings {
@@ -40,10 +41,6 @@ impl Finding {
     fn new(what: &'static str, state: &'static str, detail: String) -> Self {
         Self { what, state, detail }
     }
-
-    fn json(&self) -> Value {
-        json!({"what": self.what, "state": self.state, "detail": self.detail})
-    }
 }
 
 fn processor() -> Finding {
@@ -51,22 +48,16 @@ fn processor() -> Finding {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
     let model = model.unwrap_or(std::env::consts::ARCH);
-    Finding::new("processor", "ok", format!("{model}, {threads} threads{}", vector_units()))
-}
-
-#[cfg(target_arch = "x86_64")]
-fn vector_units() -> String {
-    let known = [
+    #[cfg(not(target_arch = "x86_64"))]
+    let vector_units: [(&str, bool); 0] = [];
+    #[cfg(target_arch = "x86_64")]
+    let vector_units = [
         ("AVX2", is_x86_feature_detected!("avx2")),
         ("AVX-512", is_x86_feature_detected!("avx512f")),
         ("VNNI", is_x86_feature_detected!("avx512vnni")),
     ];
-    known.iter().filter(|(_, there)| *there).map(|(name, _)| format!(", {name}")).collect()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn vector_units() -> String {
-    String::new()
+    let units = vector_units.iter().filter(|(_, there)| *there).map(|(name, _)| format!(", {name}"));
+    Finding::new("processor", "ok", format!("{model}, {threads} threads{}", units.collect::<String>()))
 }
 
 fn memory() -> Finding {
@@ -95,14 +86,11 @@ fn store(session: &Session) -> Finding {
         Ok(true) => store.probe(),
         Err(failure) => Err(failure),
     };
-    let failure = match writable {
+    let why = match writable {
         Ok(()) => return Finding::new("store", "ok", format!("{shown}, writable")),
-        Err(failure) => failure,
-    };
-    let why = match failure {
-        Failure::Usage { message, .. } => message,
-        Failure::Pipeline(..) => "invalid pipeline".to_owned(),
-        other => other.to_string(),
+        Err(Failure::Usage { message, .. }) => message,
+        Err(Failure::Pipeline(..)) => "invalid pipeline".to_owned(),
+        Err(other) => other.to_string(),
     };
     Finding::new("store", "wrong", why)
 }

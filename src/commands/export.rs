@@ -24,14 +24,9 @@ pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) 
     }
     let size = std::fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or_default();
     let rows = if args.memo { format!(", {} cached rows", census.rows) } else { String::new() };
-    terminal.line(&format!(
-        "{}: {} artifacts, {} results, {} runs{rows} ({})",
-        args.file.display(),
-        census.artifacts,
-        census.results,
-        census.runs,
-        display::bytes(size)
-    ));
+    let (artifacts, results, runs) = (census.artifacts, census.results, census.runs);
+    let (file, size) = (args.file.display(), display::bytes(size));
+    terminal.line(&format!("{file}: {artifacts} artifacts, {results} results, {runs} runs{rows} ({size})"));
     if census.released > 0 {
         let released = census.released;
         terminal.note(&format!("{released} artifacts of its lineage were released: described, without their files"));

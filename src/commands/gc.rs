@@ -25,7 +25,7 @@ pub(super) fn gc(terminal: &Terminal, session: &Session, args: &GcArgs) -> Resul
     if terminal.is_json() {
         print_json(terminal, &swept.garbage, args.yes, swept.freed);
     } else {
-        print(terminal, &swept.garbage, args.yes, swept.freed, unix_time());
+        print(terminal, &swept.garbage, args.yes, swept.freed);
     }
     Ok(OK)
 }
@@ -56,24 +56,8 @@ fn print_json(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64)
     }));
 }
 
-/// One line for all rounds of a node.
-fn middle_rounds(garbage: &Garbage) -> Vec<Vec<String>> {
-    let mut groups: BTreeMap<String, (usize, u64)> = BTreeMap::new();
-    for middle in &garbage.released {
-        let base = middle.node.split_once('@').map_or(middle.node.as_str(), |(base, _)| base);
-        let group = groups.entry(format!("{}/{base}", middle.pipeline)).or_default();
-        *group = (group.0 + 1, group.1 + middle.bytes);
-    }
-    let mut rows = Vec::new();
-    for (name, (count, bytes)) in groups {
-        let what = "middle rounds: released".to_owned();
-        rows.push(vec![name, format!("×{count}"), what, display::bytes(bytes)]);
-    }
-    rows
-}
-
-fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now: f64) {
-    let mut rows: Vec<Vec<String>> = Vec::new();
+fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64) {
+    let (mut rows, now): (Vec<Vec<String>>, _) = (Vec::new(), unix_time());
     for result in &garbage.results {
         let name = if result.name.is_empty() { "–".to_owned() } else { result.name.clone() };
         // Another machine's clock may be ahead of this one.
@@ -86,7 +70,17 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
     for (run, bytes) in &garbage.runs {
         rows.push(vec!["run record".to_owned(), run.clone(), String::new(), display::bytes(*bytes)]);
     }
-    rows.extend(middle_rounds(garbage));
+    // One line for all rounds of a node.
+    let mut groups: BTreeMap<String, (usize, u64)> = BTreeMap::new();
+    for middle in &garbage.released {
+        let base = middle.node.split('@').next().unwrap_or_default();
+        let group = groups.entry(format!("{}/{base}", middle.pipeline)).or_default();
+        *group = (group.0 + 1, group.1 + middle.bytes);
+    }
+    for (name, (count, bytes)) in groups {
+        let what = "middle rounds: released".to_owned();
+        rows.push(vec![name, format!("×{count}"), what, display::bytes(bytes)]);
+    }
     if !rows.is_empty() {
         terminal.table(&["what", "key", "last used", "size"], &rows);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use searchmill_engine::{Failure, NodeIndex, NodeStatus, Pipeline, Plan, RunOptions, Session};
+use searchmill_engine::{Failure, NodeIndex, NodeStatus, Plan, RunOptions, Session};
 use serde_json::json;
 
 use super::pipeline;
@@ -13,7 +13,15 @@ use crate::exit::OK;
 
 pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) -> Result<u8, Failure> {
     let checked = pipeline::check(session, &args.pipeline)?;
-    let ended = ended(session, &checked)?;
+    // Nodes that do not run because a loop ended before them. Reads the store only if there is such a loop.
+    let mut ended = BTreeSet::new();
+    if checked.plan.loops().iter().any(|repeats| repeats.stops) {
+        for (index, status) in session.survey(&checked, &RunOptions::default())?.nodes {
+            if matches!(status, NodeStatus::Ended { .. }) {
+                ended.insert(index);
+            }
+        }
+    }
     let plan = checked.plan;
     let format = if terminal.is_json() { GraphFormat::Json } else { args.format };
     let text = match format {
@@ -23,19 +31,6 @@ pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) ->
     };
     terminal.line(text.trim_end());
     Ok(OK)
-}
-
-/// Returns the nodes that do not run because a loop ended before them. Reads the store only if there is such a loop.
-fn ended(session: &Session, checked: &Pipeline) -> Result<BTreeSet<NodeIndex>, Failure> {
-    let mut ended = BTreeSet::new();
-    if checked.plan.loops().iter().any(|repeats| repeats.stops) {
-        for (index, status) in session.survey(checked, &RunOptions::default())?.nodes {
-            if matches!(status, NodeStatus::Ended { .. }) {
-                ended.insert(index);
-            }
-        }
-    }
-    Ok(ended)
 }
 
 /// Draws the plan. Without `all`, the rounds of a node are one node, and what a round hands on to the next one leads back.

@@ -6,10 +6,10 @@ mod text;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
-use self::look::Named;
 use self::text::{Documents, Model, Plan};
 use crate::args::{Goal, InitArgs};
 use crate::display::Terminal;
@@ -65,31 +65,25 @@ fn plan(terminal: &Terminal, args: &InitArgs, directory: &Path) -> Result<Plan, 
     let documents = args.documents.as_ref().or(args.documents_option.as_ref());
     let documents = given(terminal, documents, "Documents to search (a folder or a file)", "DOCUMENTS")?;
     let questions = given(terminal, args.questions.as_ref(), "Questions (a file)", "--questions FILE")?;
-    let named =
-        Named { text: args.text.as_deref(), question: args.question.as_deref(), answer: args.answer.as_deref() };
     let documents = if directory.join(&documents).is_dir() {
         Documents::Folder(documents)
     } else {
-        Documents::File(look::documents(&documents, directory, &named)?)
+        Documents::File(look::documents(&documents, directory, args)?)
     };
-    let questions = look::questions(&questions, directory, &named)?;
+    let questions = look::questions(&questions, directory, args)?;
     let goal = match args.goal {
         Some(goal) => goal,
         None if terminal.is_asking() => {
-            match ask(terminal, "Goal: evaluate, training-file or rl", Some("evaluate"))?.as_str() {
-                "evaluate" => Goal::Evaluate,
-                "training-file" => Goal::TrainingFile,
-                "rl" => Goal::Rl,
-                other => return Err(Failure::usage(format!("`{other}` is none of evaluate, training-file, rl"))),
-            }
+            let answer = ask(terminal, "Goal: evaluate, training-file or rl", Some("evaluate"))?;
+            let goal = Goal::from_str(&answer, false);
+            goal.map_err(|_| Failure::usage(format!("`{answer}` is none of evaluate, training-file, rl")))?
         }
         None => Goal::Evaluate,
     };
-    let model =
-        given(terminal, args.model.as_ref(), "Model (its name at the server; `evidence`: none)", "--model NAME")
-            .map_err(|failure| {
-                failure.with_help("add `--model NAME`; questions with evidence can do without: `--model evidence`")
-            })?;
+    let asked = "Model (its name at the server; `evidence`: none)";
+    let help = "add `--model NAME`; questions with evidence can do without: `--model evidence`";
+    let model = given(terminal, args.model.as_ref(), asked, "--model NAME");
+    let model = model.map_err(|failure| failure.with_help(help))?;
     // A file that was not looked at, such as a URL, may have evidence.
     if model == TEACHER && questions.is_known && !questions.has_evidence {
         let failure =
@@ -104,14 +98,11 @@ fn plan(terminal: &Terminal, args: &InitArgs, directory: &Path) -> Result<Plan, 
     let stem = args.output.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let folder = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = if stem == "pipeline" { folder.unwrap_or(stem) } else { stem };
-    Ok(Plan { name: plain_name(&name), documents, questions, goal, model })
-}
-
-/// Returns a name of a pipeline: other signs become `-`.
-fn plain_name(name: &str) -> String {
+    // Other signs than those of a pipeline's name become `-`.
     let name = name.replace(|c: char| !c.is_alphanumeric() && !"_-.".contains(c), "-");
     let name = name.trim_matches(['-', '.']);
-    if name.is_empty() { "pipeline".to_owned() } else { name.to_owned() }
+    let name = if name.is_empty() { "pipeline" } else { name }.to_owned();
+    Ok(Plan { name, documents, questions, goal, model })
 }
 
 /// Returns what an option says, or asks for it.

@@ -1,8 +1,8 @@
 //! `kinds`: lists the kinds of rows, or the columns of one kind.
 
 use searchmill_engine::{Failure, suggest};
-use searchmill_schemas::{Column, RecordKind};
-use serde_json::{Value, json};
+use searchmill_schemas::RecordKind;
+use serde_json::json;
 
 use crate::args::KindsArgs;
 use crate::display::{self, Terminal};
@@ -17,8 +17,8 @@ pub(super) fn kinds(terminal: &Terminal, args: &KindsArgs) -> Result<u8, Failure
         let help = suggest(name, &RecordKind::ALL.map(RecordKind::name), "kinds");
         return Err(Failure::usage(format!("unknown kind of rows `{name}`")).with_help(help));
     };
-    let columns: Vec<Value> = kind.columns().iter().map(as_json).collect();
-    let described = json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns});
+    let (version, about, columns) = (kind.version(), kind.about(), kind.columns());
+    let described = json!({"name": kind.name(), "version": version, "about": about, "columns": columns});
     terminal.tell(&described, &display::kind_page(kind, terminal.page()));
     Ok(OK)
 }
@@ -33,14 +33,4 @@ fn list(terminal: &Terminal) {
     let rows: Vec<_> = RecordKind::ALL.iter().map(|kind| vec![kind.name().to_owned(), kind.about()]).collect();
     terminal.table(&["kind", "a row is"], &rows);
     terminal.note("`searchmill kinds NAME` prints the columns of one");
-}
-
-fn as_json(column: &Column) -> Value {
-    let mut described = json!({
-        "name": column.name, "type": column.kind, "required": column.required, "about": column.about,
-    });
-    if !column.fields.is_empty() {
-        described["fields"] = column.fields.iter().map(as_json).collect();
-    }
-    described
 }

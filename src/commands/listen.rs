@@ -1,11 +1,11 @@
 //! What all servers share: the address, the access rules, the end.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use searchmill_engine::Failure;
 
 use crate::args::EntranceArgs;
-use crate::serve::http::access::Door;
+use crate::serve::http::access::{Door, bind};
 
 /// Binds the address, with the access rules of a server there.
 pub(super) fn entrance(args: &EntranceArgs) -> Result<(TcpListener, Door), Failure> {
@@ -13,17 +13,8 @@ pub(super) fn entrance(args: &EntranceArgs) -> Result<(TcpListener, Door), Failu
 }
 
 /// Binds the address; `by` names what sets the token.
-pub(super) fn entrance_at(
-    listen: std::net::SocketAddr,
-    token: Option<&str>,
-    by: &str,
-) -> Result<(TcpListener, Door), Failure> {
-    let bound = TcpListener::bind(listen).and_then(|listener| {
-        // Tokio takes no blocking socket.
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    let listener = bound.map_err(|error| Failure::usage(format!("cannot listen on {listen}: {error}")))?;
+pub(super) fn entrance_at(listen: SocketAddr, token: Option<&str>, by: &str) -> Result<(TcpListener, Door), Failure> {
+    let listener = bind(listen)?;
     // An empty variable is one that is not set.
     let token = token.map(str::trim).filter(|token| !token.is_empty());
     let Some(door) = Door::new(listener.local_addr()?, token.map(str::to_owned)) else {

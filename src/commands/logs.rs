@@ -5,7 +5,7 @@ use searchmill_engine::{CheckOutcome, Failure, Reason, Session};
 use serde_json::Value;
 
 use crate::args::LogsArgs;
-use crate::display::reasons::sentence;
+use crate::display::planned::sentence;
 use crate::display::{self, Terminal};
 use crate::exit::OK;
 

@@ -13,7 +13,6 @@ mod import;
 mod index;
 mod init;
 mod kinds;
-mod limit;
 mod logs;
 mod ops;
 mod path;
@@ -24,7 +23,6 @@ mod quickstart;
 mod run;
 mod runs;
 mod schedule;
-mod schema;
 mod search;
 mod serve;
 mod show;
@@ -42,6 +40,7 @@ use searchmill_engine::{Failure, Registry, Session, StorePlace};
 
 use crate::args::{Args, Command};
 use crate::display::Terminal;
+use crate::exit::OK;
 
 pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
     // First: all relative paths, that of the store too, start at `--directory`.
@@ -79,7 +78,10 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Path(args) => path::path(terminal, session, &args),
         Command::Ops(args) => ops::ops(terminal, session, &args),
         Command::Kinds(args) => kinds::kinds(terminal, &args),
-        Command::Schema => Ok(schema::schema(terminal, session)),
+        Command::Schema => {
+            terminal.line(&serde_json::to_string_pretty(&session.schema()).unwrap_or_default());
+            Ok(OK)
+        }
         Command::Graph(args) => graph::graph(terminal, session, &args),
         Command::Logs(args) => logs::logs(terminal, session, &args),
         Command::Trace(args) => trace::trace(terminal, session, &args),
@@ -93,7 +95,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Attest(args) => attest::attest(terminal, session, &args),
         Command::Completions(args) => Ok(completions::completions(terminal, &args)),
         Command::Doctor => Ok(doctor::doctor(terminal, session)),
-        Command::Ui(_) => Ok(crate::exit::OK),
+        Command::Ui(_) => Ok(OK),
         Command::Worker(args) => worker::worker(session, &args),
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::operator::Usage;
-use searchmill_engine::{Failure, Node, NodeIndex, NodeStatus, Plan, RunOptions, Session, Survey, Work};
+use searchmill_engine::{Failure, NodeIndex, NodeStatus, Plan, RunOptions, Session, Survey, Work};
 
-use super::limit::{limit, print_limit};
-use super::pipeline;
+use super::pipeline::{self, limit, print_limit};
 use super::store::note_if_missing;
 use crate::args::PlanArgs;
 use crate::display::planned::{as_json, basis, listed, words};
@@ -89,12 +88,8 @@ pub(super) fn print_loops(terminal: &Terminal, survey: &Survey) {
 /// Formats a node, or the rounds of one: how many are cached and how many run, and why the first one that is not cached
 /// runs.
 fn row(plan: &Plan, survey: &Survey, group: &Group) -> Vec<String> {
-    let mut rounds: Vec<(&Node, &NodeStatus)> = Vec::new();
-    for index in &group.places {
-        if let (Some(node), Some(status)) = (plan.get(*index), survey.nodes.get(index)) {
-            rounds.push((node, status));
-        }
-    }
+    let places = group.places.iter();
+    let rounds: Vec<_> = places.filter_map(|at| Some((plan.get(*at)?, survey.nodes.get(at)?))).collect();
     let operator = rounds.first().map(|(node, _)| node.entry.name.to_owned()).unwrap_or_default();
     if let [(node, status)] = rounds[..] {
         let (word, detail) = words(node.id(), status);

@@ -17,9 +17,9 @@ const TEXT: &str = include_str!("../../pipelines/quickstart.yaml");
 const FILE: &str = "pipelines/quickstart.yaml";
 
 pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: QuickstartArgs) -> Result<u8, Failure> {
-    let pipeline = place(session)?;
+    let (found, is_changed) = place(session)?;
     if !terminal.is_json() {
-        terminal.line(pipeline.text());
+        terminal.line(found);
         terminal.line(
             "it builds an index and a training file in seconds, then trains and tests a small model \
              (4 to 9 minutes on two cores); Ctrl-C stops, and the next run goes on there\n",
@@ -28,7 +28,7 @@ pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: Quickstar
     let of_file = PipelineArgs { file: FILE.into(), set: args.set, params: Vec::new() };
     let code = run(terminal, session, RunArgs { pipeline: of_file, ..RunArgs::default() })?;
     // A changed pipeline may have no node `progress`.
-    if code != OK || terminal.is_json() || pipeline == Placed::Changed {
+    if code != OK || terminal.is_json() || is_changed {
         return Ok(code);
     }
     terminal.line("\nthe small model before and after its training, on held-out questions, and what needs no search:");
@@ -38,39 +38,19 @@ pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: Quickstar
     Ok(OK)
 }
 
-/// What was found in place of the pipeline.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Placed {
-    /// Nothing: it was written.
-    New,
-    /// The same.
-    Same,
-    /// Another version, or a person's own.
-    Changed,
-}
-
-impl Placed {
-    fn text(self) -> &'static str {
-        match self {
-            Self::New => "wrote pipelines/quickstart.yaml, and runs it:",
-            Self::Same => "runs pipelines/quickstart.yaml:",
-            Self::Changed => "runs pipelines/quickstart.yaml as it is here, changed from the one of this version:",
-        }
-    }
-}
-
-/// Writes the pipeline and its schema, unless it is there.
-fn place(session: &Session) -> Result<Placed, Failure> {
+/// Writes the pipeline and its schema, unless it is there. Returns what was found in its place, in words, and whether that
+/// is another version, or a person's own.
+fn place(session: &Session) -> Result<(&'static str, bool), Failure> {
     let file = session.directory().join(FILE);
     match std::fs::read_to_string(&file) {
-        Ok(text) if text == TEXT => Ok(Placed::Same),
-        Ok(_) => Ok(Placed::Changed),
+        Ok(text) if text == TEXT => Ok(("runs pipelines/quickstart.yaml:", false)),
+        Ok(_) => Ok(("runs pipelines/quickstart.yaml as it is here, changed from the one of this version:", true)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let folder = file.parent().unwrap_or(session.directory());
             std::fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
             write_new(&file, TEXT.as_bytes())?;
             write_schema(session, &file)?;
-            Ok(Placed::New)
+            Ok(("wrote pipelines/quickstart.yaml, and runs it:", false))
         }
         Err(error) => Err(failed("read", &file, &error)),
     }

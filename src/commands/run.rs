@@ -5,8 +5,7 @@ use std::sync::Arc;
 use searchmill_engine::operator::{BudgetLimits, stack_size};
 use searchmill_engine::{Event, Failure, NodeId, Reporter, RunOptions, Session, Stop, Workers, cuda_worker};
 
-use super::limit::{limit, print_limit};
-use super::pipeline;
+use super::pipeline::{self, limit, print_limit};
 use super::store::note_if_missing;
 use crate::args::RunArgs;
 use crate::display::Terminal;
@@ -29,8 +28,7 @@ pub(super) fn run(terminal: &Terminal, session: &Session, args: RunArgs) -> Resu
     print_limit(terminal, &pipeline.plan, &options.limit);
     let prepared = session.prepare(&pipeline, options)?;
     let store_root = prepared.store_root().to_owned();
-    let reporter = terminal.reporter(&pipeline.plan, args.all);
-    reporter.link_to(session.store().shown_pages()?);
+    let reporter = terminal.reporter(&pipeline.plan, args.all, session.store().shown_pages()?);
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?;
     let stop = Stop::default();
     let shown: Arc<dyn Reporter> = reporter.clone();

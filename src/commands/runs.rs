@@ -45,10 +45,7 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             None => "killed, or runs elsewhere".to_owned(),
         };
         let end = if imported { format!("{end}, imported") } else { end };
-        let seconds = match record.finished {
-            Some(finished) => format!("{:.1} s", finished - record.started),
-            None => String::new(),
-        };
+        let seconds = record.finished.map(|finished| format!("{:.1} s", finished - record.started)).unwrap_or_default();
         let (cached, ran, failed) = (cached.to_string(), ran.to_string(), failed.to_string());
         rows.push(vec![record.id, record.pipeline, end, seconds, cached, ran, failed]);
     }

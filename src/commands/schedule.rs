@@ -28,10 +28,7 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
     let mut all: Vec<Scheduled> = Vec::new();
     for given in &files {
         let files = if given.is_dir() { in_folder(given)? } else { vec![given.clone()] };
-        let mut found = Vec::with_capacity(files.len());
-        for file in &files {
-            found.push(scheduled(session, file, &overrides)?);
-        }
+        let found = files.iter().map(|file| scheduled(session, file, &overrides)).collect::<Result<Vec<_>, _>>()?;
         for new in found {
             if let Some(known) = all.iter().find(|known| known.name == new.name) {
                 let (one, other) = (known.file.display(), new.file.display());
@@ -141,11 +138,7 @@ fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
         let Some(state) = schedules.state(&name) else { continue };
         let (served, switch) = (schedules.is_served(&name), schedules.switch(&name));
         let cadence = Cadence::recall(&state.cron, &state.timezone);
-        let next = cadence.as_ref().and_then(|cadence| cadence.after(now()));
-        let next = match (&cadence, next) {
-            (Some(cadence), Some(next)) => cadence.local(next),
-            _ => String::new(),
-        };
+        let next = cadence.as_ref().and_then(|cadence| Some(cadence.local(cadence.after(now())?))).unwrap_or_default();
         let last = match (state.ended.last(), &cadence) {
             (Some(last), Some(cadence)) => format!("{} {}", last.outcome.name(), cadence.local(last.ended)),
             (Some(last), None) => format!("{} ", last.outcome.name()),

@@ -28,7 +28,10 @@ fn model(terminal: &Terminal, session: &Session, args: &ServeModelArgs) -> Resul
     let folder = folder(session, &args.model)?;
     let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;
     let threads = args.threads.unwrap_or_else(|| Machine::detect().threads);
-    let precision = args.dtype.precision();
+    let precision = match args.dtype {
+        DtypeArg::F32 => Precision::F32,
+        DtypeArg::Bf16 => Precision::Bf16,
+    };
     let compute = if args.gpu { Compute::on_gpu(precision)? } else { Compute::on_cpu(precision) };
     let device = if args.gpu || args.dtype != DtypeArg::F32 { format!(" ({})", compute.name()) } else { String::new() };
     let memory = args.memory_mib.map(|mib| mib << 20);
@@ -40,15 +43,6 @@ fn model(terminal: &Terminal, session: &Session, args: &ServeModelArgs) -> Resul
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(answer(listener, model, name, args.max_tokens, door, stopped()))?;
     Ok(OK)
-}
-
-impl DtypeArg {
-    fn precision(self) -> Precision {
-        match self {
-            Self::F32 => Precision::F32,
-            Self::Bf16 => Precision::Bf16,
-        }
-    }
 }
 
 /// Returns a folder or `.gguf` file as given, or the folder of an artifact in the store.

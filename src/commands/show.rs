@@ -6,12 +6,12 @@ mod file;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
+use searchmill_engine::operator::{InputArtifact, TreeInput};
 use searchmill_engine::{Failure, Older, Scorer, Session, Shown, Table};
 use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch, type_in_words};
 use serde_json::json;
 
-use self::chosen::{Chosen, each_chosen};
+use self::chosen::each_chosen;
 use crate::args::{ShowArgs, ShowFormat};
 use crate::display::{self, Terminal, TextTable};
 use crate::exit::OK;
@@ -93,11 +93,8 @@ fn scorer(terminal: &Terminal, session: &Session, shown: &Shown, args: &ShowArgs
     }
     let asks = args.condition.is_some() || args.columns.is_some() || !args.sort.is_empty();
     if scorers.len() > 1 && asks && !terminal.is_json() {
-        terminal.note(&format!(
-            "scores are those of {}; `--scores NODE` takes another of {}",
-            names[0],
-            names.join(", ")
-        ));
+        let (first, all) = (&names[0], names.join(", "));
+        terminal.note(&format!("scores are those of {first}; `--scores NODE` takes another of {all}"));
     }
     Ok(if scorers.is_empty() { None } else { Some(scorers.swap_remove(0)) })
 }
@@ -169,41 +166,29 @@ fn show_rows(terminal: &Terminal, session: &Session, table: &Table, args: &ShowA
         _ => ShowFormat::Table,
     };
     let format = args.format.unwrap_or(default);
-    let chosen = match format {
-        ShowFormat::Jsonl => each_chosen(session, table, args, &mut |batch| json_lines(terminal, batch))?,
-        ShowFormat::Conversation => {
-            each_chosen(session, table, args, &mut |batch| conversations(terminal, batch, rows.kind, args.full))?
+    if matches!(format, ShowFormat::Json | ShowFormat::Csv | ShowFormat::Tsv | ShowFormat::Parquet) {
+        let message = "this format is only written to files";
+        return Err(Failure::usage(message).with_help("name the file with `-o FILE`, or use `--format jsonl`"));
+    }
+    let mut lines = Lines::new(terminal, args.full);
+    let chosen = each_chosen(session, table, args, &mut |batch| {
+        match format {
+            ShowFormat::Jsonl => json_lines(terminal, batch)?,
+            ShowFormat::Conversation => conversations(terminal, batch, rows.kind, args.full)?,
+            // A table would truncate the reasons.
+            _ if rows.kind == RecordKind::Reject && args.format.is_none() => rejects(terminal, batch, args.full)?,
+            _ => lines.add(batch),
         }
-        // A table would truncate the reasons.
-        ShowFormat::Table if rows.kind == RecordKind::Reject && args.format.is_none() => {
-            each_chosen(session, table, args, &mut |batch| rejects(terminal, batch, args.full))?
-        }
-        ShowFormat::Table => {
-            let mut lines = Lines::new(terminal, args.full);
-            let chosen = each_chosen(session, table, args, &mut |batch| {
-                lines.add(batch);
-                Ok(())
-            })?;
-            lines.print();
-            chosen
-        }
-        ShowFormat::Json | ShowFormat::Csv | ShowFormat::Tsv | ShowFormat::Parquet => {
-            let message = "this format is only written to files";
-            return Err(Failure::usage(message).with_help("name the file with `-o FILE`, or use `--format jsonl`"));
-        }
-    };
-    terminal.note(&choice_text(&chosen, rows));
-    Ok(())
-}
-
-/// Returns a note on how many rows there are.
-fn choice_text(chosen: &Chosen, rows: &RowsInput) -> String {
+        Ok(())
+    })?;
+    lines.print();
     let (shown, all, kind) = (chosen.rows, rows.rows, rows.kind);
-    match chosen.matched {
+    terminal.note(&match chosen.matched {
         None => format!("{shown} of {all} {kind} rows"),
         Some(matched) if matched == shown as u64 => format!("{shown} of {all} {kind} rows match"),
         Some(matched) => format!("{shown} of {matched} matches in {all} {kind} rows"),
-    }
+    });
+    Ok(())
 }
 
 fn json_lines(terminal: &Terminal, batch: &RecordBatch) -> Result<(), Failure> {

@@ -18,10 +18,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &StatusArgs) 
     if terminal.is_json() {
         for (index, status) in &survey.nodes {
             let Some(node) = plan.get(*index) else { continue };
-            let result = match status {
-                NodeStatus::Cached { result, .. } => Some(result),
-                _ => None,
-            };
+            let result = if let NodeStatus::Cached { result, .. } = status { Some(result) } else { None };
             terminal.json(&json!({"node": node.id(), "status": word(node, status), "result": result}));
         }
         return Ok(OK);
@@ -30,12 +27,8 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &StatusArgs) 
     let shown = survey.nodes.iter().filter(|(_, status)| !status.is_after_the_end());
     let mut rows = Vec::new();
     for group in folded(plan, shown.map(|(index, _)| *index), args.all) {
-        let mut rounds = Vec::new();
-        for index in group.places {
-            if let (Some(node), Some(status)) = (plan.get(index), survey.nodes.get(&index)) {
-                rounds.push((node, status));
-            }
-        }
+        let places = group.places.iter();
+        let rounds: Vec<_> = places.filter_map(|at| Some((plan.get(*at)?, survey.nodes.get(at)?))).collect();
         rows.push(row(group.name, &rounds));
     }
     terminal.table(&["node", "operator", "status", "rows", "size", "rejects", "artifact"], &rows);

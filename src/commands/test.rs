@@ -4,8 +4,7 @@ use searchmill_engine::{Failure, NodeId, Overrides, Session, SourceMap, TestCase
 
 use crate::args::TestArgs;
 use crate::display::Terminal;
-use crate::display::pipeline_test;
-use crate::display::pipeline_test::Trial;
+use crate::display::pipeline_test::{self, Trial};
 use crate::exit::{FAILED, OK};
 use crate::pipeline_test::Player;
 

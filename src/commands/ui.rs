@@ -1,6 +1,5 @@
 //! `ui`: serves the page of a store.
 
-use std::net::TcpListener;
 use std::path::Path;
 
 use searchmill_engine::{Failure, Session};
@@ -8,6 +7,7 @@ use serde_json::json;
 
 use super::bundle::bundle;
 use super::listen::{entrance_at, stopped};
+use super::store::note_if_missing;
 use crate::args::UiArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -17,32 +17,23 @@ pub(super) fn ui(terminal: &Terminal, session: Session, args: &UiArgs) -> Result
     if let Some(folder) = &args.bundle {
         return bundle(terminal, session, args, folder);
     }
-    let token = match &args.token_file {
-        Some(path) => Some(token(&session.directory().join(path))?),
-        None => None,
-    };
+    let token = args.token_file.as_ref().map(|path| token(&session.directory().join(path))).transpose()?;
     let (listener, door) = entrance_at(args.listen, token.as_deref(), "--token-file FILE")?;
-    let address = address(&listener)?;
+    let address = format!("http://{}", listener.local_addr()?);
     if terminal.is_json() {
         terminal.json(&json!({"address": address, "store": session.store().location()}));
     } else {
         // The token stands behind `#`: browsers send that part to nobody.
         let opened = token.map_or_else(|| address.clone(), |token| format!("{address}/#token={token}"));
         terminal.line(&format!("{} at {opened} (Ctrl-C ends it)", session.store().location()));
-        if !session.store().exists()? {
-            terminal.note(&session.store().missing_message());
-        }
-        if args.open || (terminal.is_watched() && is_desktop() && !args.no_open) {
+        note_if_missing(terminal, &session)?;
+        if args.open || (terminal.page().is_some() && is_desktop() && !args.no_open) {
             open(terminal, &opened);
         }
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(page::serve(listener, session, door, stopped()))?;
     Ok(OK)
-}
-
-fn address(listener: &TcpListener) -> Result<String, Failure> {
-    Ok(format!("http://{}", listener.local_addr()?))
 }
 
 fn token(path: &Path) -> Result<String, Failure> {

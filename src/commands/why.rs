@@ -11,9 +11,9 @@ use crate::display::{self, Terminal};
 use crate::exit::OK;
 
 pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<u8, Failure> {
-    let asked = asked(terminal, session, args)?;
-    let pipeline = session.check(&asked.file, &asked.overrides)?;
-    let options = WhyOptions { against: args.against.clone(), limit: asked.limit };
+    let (file, overrides, limit) = asked(terminal, session, args)?;
+    let pipeline = session.check(&file, &overrides)?;
+    let options = WhyOptions { against: args.against.clone(), limit };
     let why = session.why(&pipeline, &args.node, &options)?;
     let (node, lines) = (why.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (word, detail) = crate::display::planned::words(node, &why.status);
@@ -24,11 +24,8 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     }
     let is_decided_later = matches!(why.status, NodeStatus::Unknown { .. });
     let text = match &why.status {
-        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if !detail.is_empty() => {
-            format!("{node}: cached, {detail}")
-        }
-        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if lines.is_empty() => {
-            format!("{node}: cached, nothing changed")
+        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if !detail.is_empty() || lines.is_empty() => {
+            format!("{node}: cached, {}", if detail.is_empty() { "nothing changed" } else { detail.as_str() })
         }
         NodeStatus::Ended { .. } => format!("{node}: ended, {detail}"),
         NodeStatus::Unknown { .. } if is_of_loop && lines.is_empty() => {
@@ -52,30 +49,19 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     Ok(OK)
 }
 
-/// The pipeline and overrides to explain.
-struct Asked {
-    file: PathBuf,
-    overrides: Overrides,
-    limit: RowLimit,
-}
-
 /// Returns the given pipeline or, without a file, that of the last run with its overrides; given params come on top.
-fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked, Failure> {
+fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<(PathBuf, Overrides, RowLimit), Failure> {
     let (set, params) = (args.set.clone(), args.params.clone());
     if let Some(file) = &args.file {
         note_if_missing(terminal, session)?;
-        return Ok(Asked {
-            file: file.clone(),
-            overrides: Overrides { set, params_files: params },
-            limit: RowLimit::default(),
-        });
+        return Ok((file.clone(), Overrides { set, params_files: params }, RowLimit::default()));
     }
     let Some(last) = session.runs().last()? else {
         return Err(Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file"));
     };
     terminal.note(&format!("as in the last run: {}", written(&last)));
     let overrides = Overrides { set: [last.set, set].concat(), params_files: [last.params_files, params].concat() };
-    Ok(Asked { file: PathBuf::from(last.file), overrides, limit: last.limit })
+    Ok((PathBuf::from(last.file), overrides, last.limit))
 }
 
 /// Formats a run's pipeline and overrides as on the command line.

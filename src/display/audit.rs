@@ -33,49 +33,30 @@ impl Page<'_> {
         lines
     }
 
-    fn verdict(&self) -> String {
-        let notes = self.report.findings.len() - self.report.differences();
-        let notes = match notes {
+    /// Formats the outcome, and `2 of 7 not checked: replay of chunks (its source changed), …` if something was not
+    /// checked.
+    fn ending(&self) -> Vec<String> {
+        let (differences, missing) = (self.report.differences(), &self.report.unchecked);
+        let notes = match self.report.findings.len() - differences {
             0 => String::new(),
             1 => ", 1 note".to_owned(),
             count => format!(", {count} notes"),
         };
-        match self.report.differences() {
-            0 if self.report.unchecked.is_empty() => format!("everything checked is as recorded{notes}"),
+        let mut lines = vec![match differences {
+            0 if missing.is_empty() => format!("everything checked is as recorded{notes}"),
             0 => format!("what was checked is as recorded{notes}"),
             1 => format!("1 difference{notes}"),
             count => format!("{count} differences{notes}"),
+        }];
+        if !missing.is_empty() {
+            let named = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.what, one.why));
+            let mut line = named.collect::<Vec<_>>().join(", ");
+            if missing.len() > NAMED {
+                line.push_str(&format!(", and {} more", missing.len() - NAMED));
+            }
+            lines.push(format!("{} of {} not checked: {line}", missing.len(), self.report.asked()));
         }
-    }
-
-    /// Formats `2 of 7 not checked: replay of chunks (its source changed), …`, if something was not checked.
-    fn not_checked(&self) -> Option<String> {
-        let missing = &self.report.unchecked;
-        if missing.is_empty() {
-            return None;
-        }
-        let mut line = format!("{} of {} not checked: ", missing.len(), self.report.asked());
-        let named = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.what, one.why));
-        line.push_str(&named.collect::<Vec<_>>().join(", "));
-        if missing.len() > NAMED {
-            line.push_str(&format!(", and {} more", missing.len() - NAMED));
-        }
-        Some(line)
-    }
-
-    /// Formats the outcome in one or two lines.
-    fn ending(&self) -> Vec<String> {
-        let mut lines = vec![self.verdict()];
-        lines.extend(self.not_checked());
         lines
-    }
-
-    fn style(&self) -> anstyle::Style {
-        match self.report.differences() {
-            0 if self.report.unchecked.is_empty() => GOOD,
-            0 => WARN,
-            _ => ERROR,
-        }
     }
 
     fn nodes(&self) -> Vec<Vec<String>> {
@@ -106,7 +87,11 @@ impl Page<'_> {
             };
             text.push_str(&format!("{style}{word}{style:#} {}: {}\n", place(finding), finding.message));
         }
-        let style = self.style();
+        let style = match self.report.differences() {
+            0 if self.report.unchecked.is_empty() => GOOD,
+            0 => WARN,
+            _ => ERROR,
+        };
         text.push('\n');
         for line in self.ending() {
             text.push_str(&format!("{style}{line}{style:#}\n"));
@@ -127,7 +112,14 @@ impl Page<'_> {
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("# Audit of {}\n\n**{}**\n\n", self.target, self.ending().join(". "));
         for (header, rows) in self.tables() {
-            text.push_str(&markdown_table(header, &rows));
+            let line = vec!["---"; header.len()].join(" | ");
+            text.push_str(&format!("| {} |\n| {line} |\n", header.join(" | ")));
+            for row in rows {
+                // A `|` or a line break would begin another cell or row.
+                let cells = row.iter().map(|cell| cell.replace('|', "\\|").replace(['\n', '\r'], " "));
+                text.push_str(&format!("| {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+            }
+            text.push('\n');
         }
         safe(&text).into_owned()
     }
@@ -135,20 +127,16 @@ impl Page<'_> {
     /// Returns the tables of a page: headers and rows.
     fn tables(&self) -> Vec<(&'static [&'static str], Vec<Vec<String>>)> {
         let checked = self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
-        let mut tables: Vec<(&[&str], _)> = vec![(&["checked", ""], checked)];
-        tables.push((&["node", "check", "outcome", "detail"], self.nodes()));
-        tables.push((&["", "check", "where", "what"], self.findings()));
-        tables.retain(|(_, rows): &(_, Vec<_>)| !rows.is_empty());
-        tables
-    }
-
-    fn findings(&self) -> Vec<Vec<String>> {
-        let mut rows = Vec::new();
+        let mut findings = Vec::new();
         for finding in &self.report.findings {
             let word = if finding.severity == Severity::Difference { "difference" } else { "note" };
-            rows.push(vec![word.to_owned(), finding.check.to_owned(), place(finding), finding.message.clone()]);
+            findings.push(vec![word.to_owned(), finding.check.to_owned(), place(finding), finding.message.clone()]);
         }
-        rows
+        let mut tables: Vec<(&[&str], _)> = vec![(&["checked", ""], checked)];
+        tables.push((&["node", "check", "outcome", "detail"], self.nodes()));
+        tables.push((&["", "check", "where", "what"], findings));
+        tables.retain(|(_, rows): &(_, Vec<_>)| !rows.is_empty());
+        tables
     }
 
     pub(crate) fn html(&self) -> String {
@@ -159,7 +147,17 @@ impl Page<'_> {
             body.push_str(&format!("<p class=\"{class}\">{}</p>\n", escape(&line)));
         }
         for (header, rows) in self.tables() {
-            body.push_str(&html_table(header, &rows));
+            body.push_str("<table>\n<tr>");
+            for cell in header {
+                body.push_str(&format!("<th>{}</th>", escape(cell)));
+            }
+            for row in rows {
+                body.push_str("</tr>\n<tr>");
+                for cell in row {
+                    body.push_str(&format!("<td>{}</td>", escape(&cell)));
+                }
+            }
+            body.push_str("</tr>\n</table>\n");
         }
         let title = escape(&self.target);
         let page = format!(
@@ -182,32 +180,6 @@ fn place(finding: &Finding) -> String {
         Some(place) => format!("{}, {place}", finding.node),
         None => finding.node.to_string(),
     }
-}
-
-fn markdown_table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut text = format!("| {} |\n| {} |\n", header.join(" | "), vec!["---"; header.len()].join(" | "));
-    for row in rows {
-        // A `|` or a line break would begin another cell or row.
-        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace(['\n', '\r'], " ")).collect();
-        text.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    text.push('\n');
-    text
-}
-
-fn html_table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut text = "<table>\n<tr>".to_owned();
-    for cell in header {
-        text.push_str(&format!("<th>{}</th>", escape(cell)));
-    }
-    for row in rows {
-        text.push_str("</tr>\n<tr>");
-        for cell in row {
-            text.push_str(&format!("<td>{}</td>", escape(cell)));
-        }
-    }
-    text.push_str("</tr>\n</table>\n");
-    text
 }
 
 fn escape(text: &str) -> String {

@@ -102,11 +102,14 @@ impl Excerpt {
             let span = sources.line_span(self.file, line).unwrap_or_default();
             let mut text = sources.text(span).trim_end_matches('\r').to_owned();
             let mut marks: Vec<_> = self.marks.iter_mut().filter(|mark| mark.line == line).collect();
-            // Before the line is cropped: the mark still counts in the whole line.
+            // A secret is not printed again. Before the line is cropped: the mark still counts in the whole line.
             if masked {
                 // The first label is the secret; the others explain.
                 for mark in marks.iter().filter(|mark| mark.primary) {
-                    mask(&mut text, &mark.range);
+                    if let Some(secret) = text.get(mark.range.clone()) {
+                        let stars = "*".repeat(secret.len());
+                        text.replace_range(mark.range.clone(), &stars);
+                    }
                 }
             }
             crop(&mut text, &mut marks);
@@ -136,14 +139,6 @@ impl Excerpt {
         let kind = if mark.primary { AnnotationKind::Primary } else { AnnotationKind::Context };
         let annotation = kind.span(before + mark.range.start..before + mark.range.end);
         if mark.message.is_empty() { annotation } else { annotation.label(mark.message.clone()) }
-    }
-}
-
-/// Masks a secret written in the file, so that it is not printed again.
-fn mask(text: &mut String, range: &Range<usize>) {
-    if let Some(secret) = text.get(range.clone()) {
-        let stars = "*".repeat(secret.len());
-        text.replace_range(range.clone(), &stars);
     }
 }
 

@@ -13,11 +13,8 @@ impl Drawing {
     pub(crate) fn mermaid(&self) -> String {
         let mut text = "flowchart TD\n".to_owned();
         for (place, (name, about)) in self.nodes.iter().enumerate() {
-            text.push_str(&format!(
-                "  n{place}[\"{}<br/><small>{}</small>\"]\n",
-                mermaid_label(name),
-                mermaid_label(about)
-            ));
+            let (name, about) = (mermaid_label(name), mermaid_label(about));
+            text.push_str(&format!("  n{place}[\"{name}<br/><small>{about}</small>\"]\n"));
         }
         let quote = self.quote;
         for (from, to, name) in &self.edges {

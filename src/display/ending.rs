@@ -98,22 +98,19 @@ pub(super) fn summaries(told: &[(NodeId, String)]) -> Vec<String> {
 
 fn summary(node: &str, text: &str, most: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
-    let kept = kept(&lines, most);
+    // A cut must hide more lines than its note takes.
+    let kept = if lines.len() <= most.saturating_add(2) {
+        lines.len()
+    } else {
+        // Whole blocks, if one is long enough.
+        let block = (most / 2..=most).rev().find(|end| lines[*end].trim().is_empty());
+        block.unwrap_or(most)
+    };
     let mut shown = format!("\n{STRONG}{node}{STRONG:#}\n{}", lines[..kept].join("\n").trim_end());
     if kept < lines.len() {
         shown.push_str(&format!("\n{DIM}… {} more lines: searchmill show {node}{DIM:#}", lines.len() - kept));
     }
     shown
-}
-
-/// Number of lines to show: all of a short text; of a long one whole blocks, if one is long enough.
-fn kept(lines: &[&str], most: usize) -> usize {
-    // A cut must hide more lines than its note takes.
-    if lines.len() <= most.saturating_add(2) {
-        return lines.len();
-    }
-    let blocks = (most / 2..=most).rev().find(|end| lines[*end].trim().is_empty());
-    blocks.unwrap_or(most)
 }
 
 /// Says how a loop ended, after which round, how many rounds do not run, and which round it hands on.

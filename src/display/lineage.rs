@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::lineage::{
-    Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink, Place, RunDiff,
-    TableChange,
+    Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, NodeChange, ParentLink, Place, RunDiff, TableChange,
 };
 use searchmill_engine::{ArtifactId, NodeKey};
 use searchmill_schemas::Metric;
@@ -25,6 +24,10 @@ const IDS: usize = 5;
 
 fn short(id: &ArtifactId) -> String {
     id.digest().short()
+}
+
+fn named(step: &GraphStep) -> String {
+    format!("{} v{}", step.operator, step.version)
 }
 
 /// Formats every leaf as `a.b=value`, in lines; omits nulls and empty values.
@@ -61,7 +64,7 @@ fn flatten(value: &Value, path: &str, found: &mut Vec<String>) {
 
 /// Describes how a result was computed.
 fn made(step: &GraphStep) -> Vec<String> {
-    let mut first = format!("{} v{}", step.operator, step.version);
+    let mut first = named(step);
     if let Some(seed) = step.seed {
         first.push_str(&format!(" · seed {seed}"));
     }
@@ -112,19 +115,12 @@ fn branch<'a>(
     text: &mut String,
 ) {
     for output in root.outputs.iter().filter(|output| output.asked && (output.port != "rejects" || output.rows > 0)) {
+        let (node, port, kind, rows) = (&root.node, &output.port, &output.artifact_type, output.rows);
+        let again = format!("  released; `searchmill run FILE {node}` makes it again");
+        let (again, size) = (if output.released { again.as_str() } else { "" }, bytes(output.bytes));
         text.push_str(&format!(
-            "{STRONG}{}.{}{STRONG:#}  {}, {} rows, {}  {DIM}artifact {}{DIM:#}{}\n",
-            root.node,
-            output.port,
-            output.artifact_type,
-            output.rows,
-            bytes(output.bytes),
-            short(&output.artifact),
-            if output.released {
-                format!("  released; `searchmill run FILE {}` makes it again", root.node)
-            } else {
-                String::new()
-            }
+            "{STRONG}{node}.{port}{STRONG:#}  {kind}, {rows} rows, {size}  {DIM}artifact {}{DIM:#}{again}\n",
+            short(&output.artifact)
         ));
     }
     // Not recursive: the chain of a loop may have hundreds of steps.
@@ -182,15 +178,9 @@ pub(crate) fn table(graph: &Graph) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let inputs = step.inputs.iter().map(|input| short(&input.artifact)).collect::<Vec<_>>().join(" ");
         // Every node has rejects; empty ones are no news.
         for output in step.outputs.iter().filter(|output| output.port != "rejects" || output.rows > 0) {
-            rows.push(vec![
-                format!("{}.{}", step.node, output.port),
-                format!("{} v{}", step.operator, step.version),
-                output.artifact_type.clone(),
-                output.rows.to_string(),
-                short(&output.artifact),
-                inputs.clone(),
-                step.run.clone(),
-            ]);
+            let (name, operator) = (format!("{}.{}", step.node, output.port), named(step));
+            let (kind, count, artifact) = (&output.artifact_type, output.rows.to_string(), short(&output.artifact));
+            rows.push(vec![name, operator, kind.clone(), count, artifact, inputs.clone(), step.run.clone()]);
         }
     }
     (vec!["output", "operator", "type", "rows", "artifact", "made of", "run"], rows)
@@ -204,7 +194,7 @@ pub(crate) fn drawing(graph: &Graph) -> Drawing {
     for step in &graph.steps {
         let place = nodes.len();
         places.insert(step.key, place);
-        nodes.push((step.node.to_string(), format!("{} v{}", step.operator, step.version)));
+        nodes.push((step.node.to_string(), named(step)));
         for source in &step.sources {
             edges.push((nodes.len(), place, String::new()));
             let content = if source.is_file() { &source.content[..10] } else { "" };
@@ -249,17 +239,12 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
     let (mut rows, mut makers) = (BTreeSet::new(), BTreeSet::new());
     let mut pending: Vec<(usize, String, Option<&ParentLink>, bool)> = vec![(0, String::new(), None, true)];
     while let Some((place, indent, link, last)) = pending.pop() {
-        let (mark, below) = match link {
-            None => (String::new(), String::new()),
-            Some(_) => (
-                format!("{indent}{} ", if last { "└─" } else { "├─" }),
-                format!("{indent}{}", if last { "   " } else { "│  " }),
-            ),
-        };
-        let column = match link {
-            Some(link) => format!("{DIM}{}{}{DIM:#} ", link.column, at(link)),
-            None => String::new(),
-        };
+        let (mut mark, mut below, mut column) = (String::new(), String::new(), String::new());
+        if let Some(link) = link {
+            let (branch, line) = if last { ("└─", "   ") } else { ("├─", "│  ") };
+            (mark, below) = (format!("{indent}{branch} "), format!("{indent}{line}"));
+            column = format!("{DIM}{}{}{DIM:#} ", link.column, at(link));
+        }
         if let Some(ParentLink { id, missing: Some(missing), .. }) = link {
             text.push_str(&format!("{mark}{column}{id}  {ERROR}not found: {missing}{ERROR:#}\n"));
             continue;
@@ -307,7 +292,7 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
     for place in &row.places {
         let Some(step) = place.key.and_then(|key| steps.get(&key)) else { continue };
         if !makers.insert(step.key) {
-            lines.push(format!("{}: {} v{}  {DIM}as above{DIM:#}", step.node, step.operator, step.version));
+            lines.push(format!("{}: {}  {DIM}as above{DIM:#}", step.node, named(step)));
             continue;
         }
         let mut how = made(step).into_iter();
@@ -339,13 +324,8 @@ pub(crate) fn descendants(found: &[Descendants]) -> (Vec<&'static str>, Vec<Vec<
         if table.ids.len() > IDS {
             ids.push_str(&format!(" and {} more", table.ids.len() - IDS));
         }
-        rows.push(vec![
-            format!("{}.{}", table.node, table.port),
-            table.kind.clone(),
-            format!("{} of {}", table.ids.len(), table.of),
-            short(&table.artifact),
-            ids,
-        ]);
+        let (name, count) = (format!("{}.{}", table.node, table.port), format!("{} of {}", table.ids.len(), table.of));
+        rows.push(vec![name, table.kind.clone(), count, short(&table.artifact), ids]);
     }
     (vec!["output", "kind", "rows", "artifact", "ids"], rows)
 }
@@ -369,14 +349,6 @@ fn metric(metric: Option<&Metric>) -> String {
         (Some(low), Some(high)) => format!("{:.4} [{low:.4}, {high:.4}] n={}", metric.value, metric.count),
         _ => format!("{:.4} n={}", metric.value, metric.count),
     }
-}
-
-fn metric_row(change: &MetricChange) -> Vec<String> {
-    let step = match (&change.from, &change.to) {
-        (Some(from), Some(to)) => format!("{:+.4}", to.value - from.value),
-        _ => String::new(),
-    };
-    vec![change.id.clone(), metric(change.from.as_ref()), metric(change.to.as_ref()), step]
 }
 
 /// Names a node, and the one of the second run that stands for it.
@@ -407,7 +379,7 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
     }
     for node in found.nodes.iter().filter(|node| !node.follows) {
         text.push_str(&format!("\n{STRONG}{}{STRONG:#}\n", title(node)));
-        for line in causes(node).into_iter().chain(effects(node)) {
+        for line in causes_and_effects(node) {
             text.push_str(&format!("  {line}\n"));
         }
     }
@@ -426,9 +398,14 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         let has_overall = node.metrics.iter().any(|change| change.id.starts_with("all/"));
         let mut rows = Vec::new();
         for change in &node.metrics {
-            if !has_overall || change.id.starts_with("all/") {
-                rows.push(metric_row(change));
+            if has_overall && !change.id.starts_with("all/") {
+                continue;
             }
+            let step = match (&change.from, &change.to) {
+                (Some(from), Some(to)) => format!("{:+.4}", to.value - from.value),
+                _ => String::new(),
+            };
+            rows.push(vec![change.id.clone(), metric(change.from.as_ref()), metric(change.to.as_ref()), step]);
         }
         let first = format!("metric of {}", title(node));
         text.push_str(&format!("\n{}\n", text_table(&[&first, "first", "second", "change"], &rows, None)));
@@ -442,12 +419,8 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
             text.push_str(&table_change(&title(node), table));
         }
         for table in &node.not_compared {
-            text.push_str(&format!(
-                "\n{STRONG}{}.{}{STRONG:#} cannot be compared: {}\n",
-                title(node),
-                table.port,
-                table.reason
-            ));
+            let (node, port, reason) = (title(node), &table.port, &table.reason);
+            text.push_str(&format!("\n{STRONG}{node}.{port}{STRONG:#} cannot be compared: {reason}\n"));
         }
     }
     // What two nodes read alike was not looked at.
@@ -479,19 +452,13 @@ fn table_change(node: &str, table: &TableChange) -> String {
         for one in values.into_iter().take(CHANGES) {
             largest.push(format!("{}: {} → {}", cut(&one.id, VALUE), number(one.from), number(one.to)));
         }
-        rows.push(vec![
-            change.column.clone(),
-            format!("{from:.4}"),
-            format!("{to:.4}"),
-            difference,
-            change.up.to_string(),
-            change.down.to_string(),
-            largest.join(", "),
-        ]);
+        let (from, to, column) = (format!("{from:.4}"), format!("{to:.4}"), change.column.clone());
+        let (up, down) = (change.up.to_string(), change.down.to_string());
+        rows.push(vec![column, from, to, difference, up, down, largest.join(", ")]);
     }
-    let [one, other] = table.only_in;
-    let counts = format!("{} in both, {one} only in the first, {other} only in the second", table.both);
-    let mut text = format!("\n{STRONG}{node}.{} by {}{STRONG:#}: {counts}\n", table.port, table.by);
+    let ([one, other], TableChange { port, by, both, .. }) = (table.only_in, table);
+    let counts = format!("{both} in both, {one} only in the first, {other} only in the second");
+    let mut text = format!("\n{STRONG}{node}.{port} by {by}{STRONG:#}: {counts}\n");
     if !rows.is_empty() {
         let header = ["column", "first mean", "second mean", "difference", "up", "down", "largest changes"];
         text.push_str(&format!("{}\n", text_table(&header, &rows, None)));
@@ -499,27 +466,22 @@ fn table_change(node: &str, table: &TableChange) -> String {
     text
 }
 
-fn causes(node: &NodeChange) -> Vec<String> {
+fn causes_and_effects(node: &NodeChange) -> Vec<String> {
     let mut lines: Vec<String> = node.only_in.iter().map(|run| format!("only in run {run}")).collect();
     lines.extend(node.outcome.iter().map(change));
     lines.extend(node.reasons.iter().map(ToString::to_string));
-    let unexplained = node.reasons.is_empty() && !node.outputs.is_empty();
     // A key covers all that a result depends on, so different content under one key is worth a line.
-    if unexplained {
+    if node.reasons.is_empty() && !node.outputs.is_empty() {
         lines.push(format!("different content under the same key: {}", node.outputs.join(", ")));
     }
-    lines
-}
-
-fn rows_changed(node: &NodeChange) -> Vec<String> {
-    node.rows.iter().map(|rows| format!("rows of {}", change(rows))).collect()
-}
-
-fn effects(node: &NodeChange) -> Vec<String> {
-    let mut lines = rows_changed(node);
+    lines.extend(rows_changed(node));
     lines.extend(node.figures.iter().map(|figure| format!("figure {}", change(figure))));
     if node.outputs.is_empty() && node.only_in.is_none() && node.outcome.is_none() {
         lines.push("its outputs are the same".to_owned());
     }
     lines
+}
+
+fn rows_changed(node: &NodeChange) -> impl Iterator<Item = String> {
+    node.rows.iter().map(|rows| format!("rows of {}", change(rows)))
 }

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use searchmill_engine::{CheckOutcome, Event, NodeId, OnFailure, Plan, Reporter, RunSummary};
 
-use super::ending;
 use super::matrix::Matrices;
-use super::money;
+use super::planned::sentence;
 use super::print::{err, out};
-use super::reasons;
 use super::rounds::Rounds;
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::table::{bytes, duration};
+use super::{ending, money};
 
 /// Maximum number of cached nodes listed; further ones are only counted.
 const LISTED: usize = 40;
@@ -74,19 +73,11 @@ struct Advance {
 
 impl Advance {
     fn of(event: &Event) -> Option<Self> {
-        let Event::NodeProgress { done, total, unit, cached, calls, service_calls, tokens, cost, .. } = event else {
+        let Event::NodeProgress { done, total, unit, cached, calls, service_calls, tokens, cost, .. } = event.clone()
+        else {
             return None;
         };
-        Some(Self {
-            done: *done,
-            total: *total,
-            unit: unit.clone(),
-            cached: *cached,
-            calls: *calls,
-            service_calls: *service_calls,
-            tokens: *tokens,
-            cost: *cost,
-        })
+        Some(Self { done, total, unit, cached, calls, service_calls, tokens, cost })
     }
 
     /// Formats `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
@@ -145,27 +136,13 @@ fn print_long_nodes(live: Weak<Live>) {
             std::thread::sleep(Duration::from_secs(1));
             // Held for one round only: the thread must not keep the run's display alive.
             let Some(live) = live.upgrade() else { return };
-            let lines = live.state().long_nodes(Instant::now());
-            for line in lines {
+            for line in live.long_nodes(Instant::now()) {
                 live.print(&line);
             }
         }
     });
     if let Err(error) = started {
         tracing::debug!("progress of long nodes is not reported: {error}");
-    }
-}
-
-impl State {
-    fn long_nodes(&mut self, now: Instant) -> Vec<String> {
-        let (width, currency) = (self.name_width, self.currency.clone());
-        let mut lines = Vec::new();
-        for (node, running) in &mut self.running {
-            if let Some(words) = running.line(now, &currency) {
-                lines.push(line(HELP, "running", node, width, &words));
-            }
-        }
-        lines
     }
 }
 
@@ -188,31 +165,34 @@ fn begun(pages: &[String], run: &str, pipeline: &str, nodes: usize) -> String {
 }
 
 impl Live {
-    /// Starts displaying a run.
-    pub(crate) fn start(plan: &Plan, all: bool, json: bool, quiet: bool) -> Arc<Self> {
-        let live = Arc::new(Self::new(plan, all, json, quiet));
-        if !json && !quiet && live.bars.is_none() {
-            print_long_nodes(Arc::downgrade(&live));
-        }
-        live
-    }
-
-    fn new(plan: &Plan, all: bool, json: bool, quiet: bool) -> Self {
-        let live = !json && !quiet && std::io::stderr().is_terminal();
-        let bars = live.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
+    /// Starts displaying a run, which is seen at these addresses of pages.
+    pub(crate) fn start(plan: &Plan, all: bool, pages: Vec<String>, json: bool, quiet: bool) -> Arc<Self> {
+        let is_told = !json && !quiet;
+        let has_bars = is_told && std::io::stderr().is_terminal();
+        let bars = has_bars.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
         // At most 40: one long id of a matrix must not move the text of all lines out of sight.
         let name_width = plan.nodes.iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
         let currency = plan.currency().unwrap_or_default();
         let writers = plan.nodes.iter().filter(|node| !node.operator.declaration.destinations().is_empty());
         let writers = writers.map(|node| node.id().to_owned()).collect();
         let (matrices, rounds) = (Matrices::of(plan, all), Rounds::of(plan, all));
-        let state = State { matrices, rounds, writers, name_width, currency, ..State::default() };
-        Self { json, quiet, bars, state: Mutex::new(state) }
+        let state = State { matrices, rounds, writers, name_width, currency, pages, ..State::default() };
+        let live = Arc::new(Self { json, quiet, bars, state: Mutex::new(state) });
+        if is_told && !has_bars {
+            print_long_nodes(Arc::downgrade(&live));
+        }
+        live
     }
 
-    /// Names these pages when the run starts: they show it.
-    pub(crate) fn link_to(&self, pages: Vec<String>) {
-        self.state().pages = pages;
+    fn long_nodes(&self, now: Instant) -> Vec<String> {
+        let state = &mut *self.state();
+        let mut lines = Vec::new();
+        for (node, running) in &mut state.running {
+            if let Some(words) = running.line(now, &state.currency) {
+                lines.push(line(HELP, "running", node, state.name_width, &words));
+            }
+        }
+        lines
     }
 
     /// Prints the end of a run: summaries, written files, and totals.
@@ -295,7 +275,7 @@ impl Live {
             }
             Event::NodeStarted { node, operator, reasons, .. } => {
                 self.begin(state, node, operator);
-                let why = reasons::sentence(reasons);
+                let why = sentence(reasons);
                 line(HELP, "run", node, &format!("{operator}  {DIM}({why}){DIM:#}"))
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "the same result is being computed already"),

@@ -1,7 +1,6 @@
 //! All output to the terminal.
 
 pub(crate) mod audit;
-mod conversation;
 pub mod diagnostic;
 mod drawing;
 mod ending;
@@ -9,13 +8,11 @@ pub(crate) mod lineage;
 mod live;
 mod matrix;
 pub(crate) mod money;
-mod passage;
 pub(crate) mod planned;
 mod print;
-pub(crate) mod reasons;
 mod reference;
-mod rejects;
 pub(crate) mod rounds;
+mod row;
 mod safe;
 mod schedule;
 mod style;
@@ -26,9 +23,7 @@ pub(crate) mod pipeline_test;
 
 pub use terminal::{Terminal, leave_now, no_threads, start_logging, usage, worker_pipe, wrong_machine};
 
-pub(crate) use conversation::conversation;
 pub(crate) use drawing::Drawing;
-pub(crate) use passage::passage;
 pub(crate) use reference::{effect, kind_page, reference_page};
-pub(crate) use rejects::reject;
+pub(crate) use row::{conversation, passage, reject};
 pub(crate) use table::{TextTable, added_columns, bytes, duration, json_lines, preview, quoted};

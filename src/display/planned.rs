@@ -1,11 +1,12 @@
-//! What a run would do, in words and as JSON.
+//! What a run would do, and why, in words and as JSON.
 
 use std::collections::BTreeSet;
 
-use searchmill_engine::{Basis, Node, NodeStatus, Session, Work};
+use searchmill_engine::{Basis, Node, NodeStatus, Reason, Session, Work};
 use serde_json::{Value, json};
 
-use super::reasons::sentence;
+/// Maximum number of reasons in a line: thousands of files of a folder may change. `why` lists all.
+const NAMED: usize = 4;
 
 /// Returns a node with what becomes of it, its rows and the expected calls.
 pub(crate) fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
@@ -61,17 +62,23 @@ pub(crate) fn words(node: &str, status: &NodeStatus) -> (&'static str, String) {
     }
 }
 
+/// Returns the first reasons, and how many more there are.
+pub(crate) fn sentence(reasons: &[Reason]) -> String {
+    let named: Vec<String> = reasons.iter().take(NAMED).map(ToString::to_string).collect();
+    let mut text = named.join("; ");
+    if reasons.len() > NAMED {
+        text.push_str(&format!("; and {} more", reasons.len() - NAMED));
+    }
+    text
+}
+
 /// Names listed of those that a node waits for (at most).
 const LISTED: usize = 8;
 
 /// Joins names with commas, without duplicates: a node may need several outputs of another.
 pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
-    let (mut seen, mut first) = (BTreeSet::new(), Vec::new());
-    for name in names {
-        if seen.insert(name) {
-            first.push(name);
-        }
-    }
+    let (mut seen, mut first) = (BTreeSet::new(), Vec::from_iter(names));
+    first.retain(|name| seen.insert(*name));
     let more = first.len().saturating_sub(LISTED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", first[..first.len() - more].join(", "))
@@ -83,5 +90,18 @@ pub(crate) fn basis(work: &Work) -> &'static str {
         Some(Basis::Node) => "its own rows",
         Some(Basis::Model) => "rows of the same model",
         None => "nothing yet",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_reasons_are_counted() {
+        let all = |count: usize| vec![Reason::NeverRan; count];
+        assert_eq!(sentence(&all(1)), Reason::NeverRan.to_string());
+        assert!(!sentence(&all(4)).contains("more"));
+        assert!(sentence(&all(400)).ends_with("; and 396 more"), "{}", sentence(&all(400)));
     }
 }

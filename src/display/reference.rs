@@ -1,7 +1,6 @@
 //! Reference page of an operator, generated from its types.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Ports, Repeatability, RetryPolicy};
 use searchmill_schemas::{Column, RecordKind};
@@ -17,17 +16,17 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
     let schema = (entry.schema)();
     page.heading(1, entry.name);
     page.paragraph(entry.about);
-    let about = schema["description"].as_str().map(|about| without_title(about, entry.name)).unwrap_or_default();
+    let mut about = schema["description"].as_str().unwrap_or_default();
+    // Without the title of the params type.
+    for word in ["Params", "Parameters"] {
+        about = about.strip_prefix(&format!("{word} of `{}`.", entry.name)).unwrap_or(about).trim();
+    }
     if !about.is_empty() && about != entry.about {
         page.paragraph(about);
     }
     let bound = bound_examples(entry);
-    page.paragraph(&format!(
-        "Effect: {}. Result: {}. Version {}.",
-        effect_words(&bound),
-        repeatability(&bound),
-        entry.version
-    ));
+    let (effect, result, version) = (effect_words(&bound), repeatability(&bound), entry.version);
+    page.paragraph(&format!("Effect: {effect}. Result: {result}. Version {version}."));
     page.ports(&bound);
     page.heading(2, "Params");
     page.params(&schema, &schema, 0);
@@ -50,12 +49,6 @@ pub(crate) fn kind_page(kind: RecordKind, width: Option<usize>) -> String {
         page.text.push_str("\nAdditional columns are allowed.");
     }
     page.text.trim_end().to_owned()
-}
-
-/// Removes the title "Parameters of …" from the description of a params type.
-fn without_title<'a>(about: &'a str, name: &str) -> &'a str {
-    let titles = ["Params", "Parameters"].map(|word| format!("{word} of `{name}`."));
-    titles.iter().find_map(|title| about.strip_prefix(title.as_str())).unwrap_or(about).trim()
 }
 
 /// Returns `pure`, `seeded`, `external`, or `external (endpoint)` if only some params use an endpoint.
@@ -112,22 +105,22 @@ struct Page {
 impl Page {
     fn heading(&mut self, level: usize, title: &str) {
         if self.markdown {
-            write!(self.text, "{} {title}\n\n", "#".repeat(level)).unwrap_or_default();
+            self.text.push_str(&format!("{} {title}\n\n", "#".repeat(level)));
         } else {
-            writeln!(self.text, "{STRONG}{title}{STRONG:#}").unwrap_or_default();
+            self.text.push_str(&format!("{STRONG}{title}{STRONG:#}\n"));
         }
     }
 
     fn paragraph(&mut self, text: &str) {
-        write!(self.text, "{}\n\n", wrapped(text, 0, 0, self.width).join("\n")).unwrap_or_default();
+        self.text.push_str(&format!("{}\n\n", wrapped(text, 0, 0, self.width).join("\n")));
     }
 
     fn code(&mut self, yaml: &str) {
         if self.markdown {
-            write!(self.text, "```yaml\n{}\n```\n\n", yaml.trim()).unwrap_or_default();
+            self.text.push_str(&format!("```yaml\n{}\n```\n\n", yaml.trim()));
         } else {
             for line in yaml.trim().lines() {
-                writeln!(self.text, "    {line}").unwrap_or_default();
+                self.text.push_str(&format!("    {line}\n"));
             }
             self.text.push('\n');
         }
@@ -137,11 +130,11 @@ impl Page {
         let pad = "  ".repeat(depth);
         let about = about.replace('\n', " ");
         if self.markdown {
-            writeln!(self.text, "{pad}- `{name}` ({kind}): {about}").unwrap_or_default();
+            self.text.push_str(&format!("{pad}- `{name}` ({kind}): {about}\n"));
         } else {
             let begins = 2 + pad.len() + name.chars().count() + kind.chars().count() + 5;
             let about = wrapped(&about, begins, pad.len() + 6, self.width).join(&format!("\n{pad}      "));
-            writeln!(self.text, "  {pad}{STRONG}{name}{STRONG:#} {DIM}({kind}){DIM:#}  {about}").unwrap_or_default();
+            self.text.push_str(&format!("  {pad}{STRONG}{name}{STRONG:#} {DIM}({kind}){DIM:#}  {about}\n"));
         }
     }
 
@@ -150,12 +143,8 @@ impl Page {
         let all: Vec<&Ports> = bound.iter().map(|operator| &operator.declaration.ports).collect();
         self.heading(2, "Inputs");
         if let Some(accept) = all.iter().find_map(|ports| ports.named_inputs.as_ref()) {
-            self.item(
-                0,
-                "NAME",
-                &accept.to_string(),
-                "any number of inputs, with names of your choice: `from: {NAME: node}`; with `from: node` its name is `input`",
-            );
+            let about = "any number of inputs, with names of your choice: `from: {NAME: node}`; with `from: node` its name is `input`";
+            self.item(0, "NAME", &accept.to_string(), about);
         }
         let mut seen = BTreeSet::new();
         for port in all.iter().flat_map(|ports| &ports.inputs).filter(|port| seen.insert(&port.name)) {
@@ -189,16 +178,13 @@ impl Page {
             return;
         }
         let retry = RetryPolicy::default();
+        let [backoff, longest] = [retry.backoff, retry.max_backoff].map(|wait| format!("{}s", wait.as_secs()));
         self.heading(2, "Retries");
         self.paragraph("`retry` stands beside `with`. It is part of no key.");
         for (name, default, about) in [
             ("max_attempts", retry.max_attempts.to_string(), "Attempts at a call, the first included."),
-            (
-                "backoff",
-                format!("{}s", retry.backoff.as_secs()),
-                "Wait before the second attempt; it doubles each time.",
-            ),
-            ("max_backoff", format!("{}s", retry.max_backoff.as_secs()), "Longest wait, also for `Retry-After`."),
+            ("backoff", backoff, "Wait before the second attempt; it doubles each time."),
+            ("max_backoff", longest, "Longest wait, also for `Retry-After`."),
             (
                 "stop_after",
                 retry.stop_after.to_string(),
@@ -237,27 +223,21 @@ impl Page {
             }
             let mut kind = kind(root, property);
             match property.get("default") {
-                Some(default) if !default.is_null() => write!(kind, ", default {default}").unwrap_or_default(),
+                Some(default) if !default.is_null() => kind.push_str(&format!(", default {default}")),
                 _ if required.contains(&name.as_str()) => kind.push_str(", required"),
                 _ => {}
             }
             self.item(depth, name, &kind, about.unwrap_or_default());
             self.params(root, property, depth + 1);
         }
-        for word in ["oneOf", "anyOf"] {
-            for branch in schema[word].as_array().into_iter().flatten() {
-                let branch = resolve(root, branch);
-                match branch.get("const").or_else(|| branch["enum"].as_array().and_then(|all| all.first())) {
-                    Some(value) => {
-                        self.item(
-                            depth,
-                            value.as_str().unwrap_or_default(),
-                            "value",
-                            branch["description"].as_str().unwrap_or_default(),
-                        );
-                    }
-                    None => self.params(root, branch, depth),
+        for branch in branches(schema) {
+            let branch = resolve(root, branch);
+            match branch.get("const").or_else(|| branch["enum"].get(0)) {
+                Some(value) => {
+                    let about = branch["description"].as_str().unwrap_or_default();
+                    self.item(depth, value.as_str().unwrap_or_default(), "value", about);
                 }
+                None => self.params(root, branch, depth),
             }
         }
         if let Some(items) = schema.get("items") {
@@ -280,6 +260,11 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     reference.unwrap_or(schema)
 }
 
+/// Returns the alternatives of a schema.
+fn branches(schema: &Value) -> impl Iterator<Item = &Value> {
+    ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten()
+}
+
 fn kind(root: &Value, schema: &Value) -> String {
     let schema = resolve(root, schema);
     match &schema["type"] {
@@ -290,12 +275,7 @@ fn kind(root: &Value, schema: &Value) -> String {
             names.join(" or ")
         }
         _ => {
-            let mut names = Vec::new();
-            for word in ["oneOf", "anyOf"] {
-                for branch in schema[word].as_array().into_iter().flatten() {
-                    names.push(kind(root, branch));
-                }
-            }
+            let mut names: Vec<String> = branches(schema).map(|branch| kind(root, branch)).collect();
             // An optional param is `T or null` in the schema; users read `T`.
             names.retain(|name| name != "null");
             names.dedup();

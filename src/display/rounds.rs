@@ -96,7 +96,7 @@ impl Rounds {
 
     /// Notes an event.
     pub(super) fn note(&mut self, event: &Event, now: Instant) -> Telling {
-        match event {
+        let folds = match event {
             Event::NodeCached { node, .. } => {
                 if let Some(id) = self.nodes.get(node) {
                     match self.cached.iter_mut().find(|(known, _)| known == id) {
@@ -104,21 +104,20 @@ impl Rounds {
                         None => self.cached.push((id.clone(), 1)),
                     }
                 }
-                Telling::default()
+                return Telling::default();
             }
-            Event::NodeStarted { node, .. } => self.line(node, false, now),
-            Event::NodeFinished { node, .. } => self.line(node, true, now),
-            Event::NodeFailed { .. } | Event::RunFinished(_) => Telling { folds: false, before: self.flush() },
-            _ => Telling::default(),
+            Event::NodeStarted { node, .. } => self.is_recent(node, false, now),
+            Event::NodeFinished { node, .. } => self.is_recent(node, true, now),
+            Event::NodeFailed { .. } | Event::RunFinished(_) => false,
+            _ => return Telling::default(),
+        };
+        let mut before = Vec::new();
+        if !folds {
+            for (id, count) in self.cached.drain(..) {
+                before.push((id, format!("×{count} rounds")));
+            }
         }
-    }
-
-    /// Says whether a line about a node is told; cached rounds are told before it.
-    fn line(&mut self, node: &str, ended: bool, now: Instant) -> Telling {
-        if self.is_recent(node, ended, now) {
-            return Telling { folds: true, ..Telling::default() };
-        }
-        Telling { folds: false, before: self.flush() }
+        Telling { before, folds }
     }
 
     /// Whether a line about another round of the node was told a moment ago.
@@ -141,11 +140,6 @@ impl Rounds {
             self.quiet.insert(node.to_owned());
         }
         folds
-    }
-
-    fn flush(&mut self) -> Vec<(String, String)> {
-        let cached = std::mem::take(&mut self.cached).into_iter();
-        cached.map(|(id, count)| (id, format!("×{count} rounds"))).collect()
     }
 }
 

@@ -1,58 +1,30 @@
 //! Log of the daemon: one line per event.
 
-use searchmill_engine::Time;
 use serde_json::Value;
 
-use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
+use super::style::{ERROR, GOOD, WARN};
 
 /// Maximum number of next ticks listed.
 const SHOWN: usize = 12;
 
-/// Adds time and schedule to a notice.
-pub(super) fn json_line(now: Time, schedule: &str, notice: &Value) -> String {
-    let mut line = notice.clone();
-    line["time"] = iso(now, chrono::SecondsFormat::Millis).into();
-    if !schedule.is_empty() {
-        line["schedule"] = schedule.into();
-    }
-    line.to_string()
-}
-
-/// Whether to print the notice even with `--quiet`.
-pub(super) fn is_trouble(notice: &Value) -> bool {
-    let event = notice["event"].as_str().unwrap_or_default();
-    event == "problem" || (event == "ended" && notice["outcome"] != "succeeded")
-}
-
-/// Formats `2026-11-20T03:00:00Z nightly run 7 starts (tick 03:00:00)`.
-pub(super) fn text_line(now: Time, schedule: &str, notice: &Value) -> String {
-    let time = iso(now, chrono::SecondsFormat::Secs);
-    let name = if schedule.is_empty() { String::new() } else { format!(" {STRONG}{schedule}{STRONG:#}") };
-    format!("{DIM}{time}{DIM:#}{name} {}", text(notice))
-}
-
-fn iso(time: Time, format: chrono::SecondsFormat) -> String {
-    time.to_rfc3339_opts(format, true)
-}
-
-fn text(notice: &Value) -> String {
+/// Formats `run 7 starts (tick 03:00:00)`.
+pub(super) fn text(notice: &Value) -> String {
+    let [id, tick] = ["id", "tick"].map(|name| word(notice, name));
     match word(notice, "event").as_str() {
         "daemon_started" => format!("serving {}; health at http://{}/healthz", next(notice), word(notice, "address")),
         "daemon_stopped" => "stopped".to_owned(),
-        "stopping" => stopping_daemon(notice),
-        "adopted" => {
-            format!("run {} (tick {}) of an earlier daemon is still active", word(notice, "id"), word(notice, "tick"))
-        }
+        "stopping" => match (notice["signal"].as_u64(), count(notice, "running")) {
+            (Some(1), 0) => "stopping".to_owned(),
+            (Some(1), running) => format!("stopping: waiting for {running} active runs; a second signal stops them"),
+            (Some(2), _) => "stopping the active runs".to_owned(),
+            _ => "exiting; the runs continue".to_owned(),
+        },
+        "adopted" => format!("run {id} (tick {tick}) of an earlier daemon is still active"),
         "missed" => missed(notice),
-        "skipped" => format!("tick {} skipped: a run is active", word(notice, "tick")),
-        "paused" => format!("tick {} skipped: paused", word(notice, "tick")),
-        "queued" => {
-            let (id, tick, waiting) = (word(notice, "id"), word(notice, "tick"), word(notice, "waiting"));
-            format!("run {id} (tick {tick}) waits, {waiting} in all")
-        }
-        "starting" => {
-            format!("run {} starts ({} {})", word(notice, "id"), word(notice, "cause"), word(notice, "tick"))
-        }
+        "skipped" => format!("tick {tick} skipped: a run is active"),
+        "paused" => format!("tick {tick} skipped: paused"),
+        "queued" => format!("run {id} (tick {tick}) waits, {} in all", word(notice, "waiting")),
+        "starting" => format!("run {id} starts ({} {tick})", word(notice, "cause")),
         "stopping_run" => stopping_run(notice),
         "ended" => ended(notice),
         "changed" => format!("new cadence: `{}` in {}", word(notice, "cron"), word(notice, "timezone")),
@@ -89,16 +61,6 @@ fn next(notice: &Value) -> String {
         }
     }
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
-}
-
-fn stopping_daemon(notice: &Value) -> String {
-    let running = notice["running"].as_u64().unwrap_or_default();
-    match (notice["signal"].as_u64(), running) {
-        (Some(1), 0) => "stopping".to_owned(),
-        (Some(1), _) => format!("stopping: waiting for {running} active runs; a second signal stops them"),
-        (Some(2), _) => "stopping the active runs".to_owned(),
-        _ => "exiting; the runs continue".to_owned(),
-    }
 }
 
 fn missed(notice: &Value) -> String {

@@ -33,28 +33,23 @@ pub(super) fn coloured_table(
     header: &[&str],
     rows: &[Vec<String>],
     width: Option<usize>,
-    coloured: (usize, fn(&str) -> Style),
+    column: usize,
+    style: fn(&str) -> Style,
 ) -> String {
-    let (column, style) = coloured;
     let mut table = TextTable::new(width);
     let mut lines = table.each_line(&with_header(header, rows));
     let start: usize = table.widths.iter().take(column).map(|width| width + GAP.len()).sum();
     for (line, row) in lines.iter_mut().skip(1).zip(rows) {
-        if let Some(cell) = row.get(column) {
-            *line = in_style(line, start, cell, style(cell));
+        // A cell that was cut stays plain.
+        if let Some(cell) = row.get(column)
+            && let Some((begin, _)) = line.char_indices().nth(start)
+            && let Some(after) = line[begin..].strip_prefix(cell)
+        {
+            let (before, style) = (&line[..begin], style(cell));
+            *line = format!("{before}{style}{cell}{style:#}{after}");
         }
     }
     lines.join("\n")
-}
-
-/// Returns a line with a style around the cell that starts at the character `start`. A cell that was cut stays plain.
-fn in_style(line: &str, start: usize, cell: &str, style: Style) -> String {
-    let Some((begin, _)) = line.char_indices().nth(start) else { return line.to_owned() };
-    let (before, rest) = line.split_at(begin);
-    match rest.strip_prefix(cell) {
-        Some(after) => format!("{before}{style}{cell}{style:#}{after}"),
-        None => line.to_owned(),
-    }
 }
 
 /// A table that is formatted block by block. A column is as wide as its widest cell so far.
@@ -161,12 +156,8 @@ pub(crate) fn json_lines(batch: &RecordBatch) -> Result<Vec<String>, String> {
 /// Returns the values of the columns that a kind does not have, a JSON object for each row; empty without such columns.
 pub(crate) fn added_columns(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<String>, String> {
     let (known, schema) = (kind.schema(), batch.schema());
-    let mut added = Vec::new();
-    for (column, field) in schema.fields().iter().enumerate() {
-        if known.column_with_name(field.name()).is_none() {
-            added.push(column);
-        }
-    }
+    let mut added: Vec<usize> = (0..schema.fields().len()).collect();
+    added.retain(|column| known.column_with_name(schema.field(*column).name()).is_none());
     if added.is_empty() {
         return Ok(Vec::new());
     }

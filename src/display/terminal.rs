@@ -7,13 +7,17 @@ use std::sync::Arc;
 
 use anstream::ColorChoice;
 use anstyle::Style;
+use chrono::SecondsFormat;
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap};
 use searchmill_engine::operator::without_user_info;
 use searchmill_engine::{Failure, Plan, Time};
+use serde_json::{Value, json};
 
+use super::diagnostic::render;
 use super::live::Live;
 use super::print::{err, err_open, out};
-use super::style::{DIM, ERROR, GOOD, HELP, WARN};
+use super::schedule::text;
+use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::table::{coloured_table, text_table};
 use crate::args::ColorWhen;
 use crate::exit::USAGE;
@@ -47,14 +51,14 @@ impl Terminal {
         self.json
     }
 
-    /// Number of columns.
+    /// Number of columns, from 60 to 200.
     pub fn width(&self) -> usize {
-        width()
+        usize::from(console::Term::stderr().size().1).clamp(60, 200)
     }
 
     /// Number of columns for pages of text; `None` if stdout is not a terminal.
     pub fn page(&self) -> Option<usize> {
-        std::io::stdout().is_terminal().then(width)
+        std::io::stdout().is_terminal().then(|| self.width())
     }
 
     /// Prints a line of the result.
@@ -72,11 +76,6 @@ impl Terminal {
         if self.is_asking() {
             err_open(text);
         }
-    }
-
-    /// Whether somebody sees what is printed.
-    pub(crate) fn is_watched(&self) -> bool {
-        !self.json && std::io::stdout().is_terminal()
     }
 
     /// Prints a value as one line of JSON.
@@ -108,28 +107,26 @@ impl Terminal {
 
     /// Prints the table of a plan; the statuses, in the third column, are coloured.
     pub(crate) fn plan_table(&self, header: &[&str], rows: &[Vec<String>]) {
-        out(&coloured_table(header, rows, self.page(), (2, style_of_status)));
+        out(&coloured_table(header, rows, self.page(), 2, style_of_status));
     }
 
     /// Reports a valid pipeline.
     pub fn valid(&self, file: &Path, nodes: usize) {
-        if self.json {
-            let file = file.display().to_string();
-            out(&serde_json::json!({"file": file, "valid": true, "nodes": nodes}).to_string());
-        } else {
-            out(&format!("{GOOD}ok{GOOD:#} {} ({nodes} nodes)", file.display()));
-        }
+        let file = file.display().to_string();
+        let told = json!({"file": file, "valid": true, "nodes": nodes});
+        self.tell(&told, &format!("{GOOD}ok{GOOD:#} {file} ({nodes} nodes)"));
     }
 
     /// Prints the reason for a failure and returns the exit code.
     pub fn failure(&self, failure: &Failure) -> u8 {
         match failure {
             Failure::Pipeline(findings, sources) => {
+                let color = anstream::AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
                 for finding in findings {
                     if self.json {
-                        out(&finding_json(finding, sources).to_string());
+                        self.json(&finding_json(finding, sources));
                     } else {
-                        err(&super::diagnostic::render(finding, sources, err_color()));
+                        err(&render(finding, sources, color));
                     }
                 }
             }
@@ -141,24 +138,35 @@ impl Terminal {
 
     fn error(&self, message: &str, help: Option<&str>) {
         if self.json {
-            out(&serde_json::json!({"severity": "error", "message": message, "help": help}).to_string());
+            self.json(&json!({"severity": "error", "message": message, "help": help}));
         }
         // Also printed for people who read only the text output.
         error(message, help);
     }
 
     /// Prints a line of the daemon's log: on stderr with its time, or as JSON on stdout.
-    pub(crate) fn journal(&self, now: Time, schedule: &str, notice: &serde_json::Value) {
+    pub(crate) fn journal(&self, now: Time, schedule: &str, notice: &Value) {
         if self.json {
-            out(&super::schedule::json_line(now, schedule, notice));
-        } else if !self.quiet || super::schedule::is_trouble(notice) {
-            err(&super::schedule::text_line(now, schedule, notice));
+            let mut line = notice.clone();
+            line["time"] = now.to_rfc3339_opts(SecondsFormat::Millis, true).into();
+            if !schedule.is_empty() {
+                line["schedule"] = schedule.into();
+            }
+            return self.json(&line);
+        }
+        // Trouble is told even with `--quiet`.
+        let event = notice["event"].as_str().unwrap_or_default();
+        if !self.quiet || event == "problem" || (event == "ended" && notice["outcome"] != "succeeded") {
+            let time = now.to_rfc3339_opts(SecondsFormat::Secs, true);
+            let name = if schedule.is_empty() { String::new() } else { format!(" {STRONG}{schedule}{STRONG:#}") };
+            err(&format!("{DIM}{time}{DIM:#}{name} {}", text(notice)));
         }
     }
 
-    /// Returns the reporter for the events of a run; without `all`, it folds the rounds of loops.
-    pub(crate) fn reporter(&self, plan: &Plan, all: bool) -> Arc<Live> {
-        Live::start(plan, all, self.json, self.quiet)
+    /// Returns the reporter for the events of a run, which is seen at these addresses of pages; without `all`, it folds
+    /// the rounds of loops.
+    pub(crate) fn reporter(&self, plan: &Plan, all: bool, pages: Vec<String>) -> Arc<Live> {
+        Live::start(plan, all, pages, self.json, self.quiet)
     }
 }
 
@@ -175,16 +183,16 @@ fn style_of_status(status: &str) -> Style {
     }
 }
 
-fn finding_json(finding: &Diagnostic, sources: &SourceMap) -> serde_json::Value {
+fn finding_json(finding: &Diagnostic, sources: &SourceMap) -> Value {
     let place = match finding.span() {
         Some(span) => {
             let (line, column) = sources.line_col(span.file, span.start);
             let file = sources.get(span.file).map(|(path, _)| path.display().to_string());
-            serde_json::json!({"file": file, "line": line, "column": column})
+            json!({"file": file, "line": line, "column": column})
         }
-        None => serde_json::Value::Null,
+        None => Value::Null,
     };
-    serde_json::json!({
+    json!({
         "severity": "error",
         "code": finding.code,
         "message": without_user_info(&finding.message),
@@ -199,16 +207,6 @@ fn error(message: &str, help: Option<&str>) {
     if let Some(help) = help {
         err(&format!("  {HELP}help{HELP:#}: {help}"));
     }
-}
-
-/// Whether stderr supports colours.
-pub(super) fn err_color() -> bool {
-    anstream::AutoStream::choice(&std::io::stderr()) != ColorChoice::Never
-}
-
-/// Number of columns of the terminal, from 60 to 200.
-pub(super) fn width() -> usize {
-    usize::from(console::Term::stderr().size().1).clamp(60, 200)
 }
 
 /// Prints a command-line error, a help text or the version.
@@ -228,12 +226,8 @@ pub fn wrong_machine(missing: &str) -> ! {
 
 /// Reports that the system gives the process no more threads, and ends it.
 pub fn no_threads() -> ! {
-    error(
-        "the system allows no more threads",
-        Some(
-            "raise the limit (`ulimit -u`, `pids.max` of the container), or use fewer with `--jobs` and `resources: {threads: …}`; a run resumes",
-        ),
-    );
+    let help = "raise the limit (`ulimit -u`, `pids.max` of the container), or use fewer with `--jobs` and `resources: {threads: …}`; a run resumes";
+    error("the system allows no more threads", Some(help));
     leave_now(5)
 }
 

@@ -11,12 +11,12 @@ use searchmill_engine::schedule::{Ending, Process};
 use searchmill_engine::{CheckOutcome, LogLock, OnFailure, Schedules, Time};
 use serde_json::Value;
 
-use super::process::{find, is_alive};
+use super::process::is_alive;
 
 /// Environment variable with the tick of the run, for use by the pipeline.
 const TICK: &str = "SEARCHMILL_TICK";
 /// Environment variable with the run's log, which identifies its process.
-const LOG: &str = "SEARCHMILL_RUN_LOG";
+pub(super) const LOG: &str = "SEARCHMILL_RUN_LOG";
 /// Poll interval for a run of an earlier daemon.
 const LOOK: Duration = Duration::from_millis(250);
 /// Maximum length of a stored message, in characters.
@@ -94,11 +94,6 @@ pub(super) fn recorded(schedules: &Schedules, name: &str, ticket: u64) -> Option
     ending.exit.is_some().then_some(ending)
 }
 
-/// Finds the process of a run whose daemon was killed before saving it.
-pub(super) fn unnoted(schedules: &Schedules, name: &str, ticket: u64) -> Option<Process> {
-    find(LOG, schedules.run_log(name, ticket).to_str()?)
-}
-
 /// Whether the run had started, according to its log.
 pub(super) fn had_begun(schedules: &Schedules, name: &str, ticket: u64) -> bool {
     std::fs::metadata(schedules.run_log(name, ticket)).is_ok_and(|log| log.len() > 0)
@@ -151,15 +146,11 @@ fn read_event(event: &Value, ending: &mut Ending) {
         }
         "node_checked" => {
             let checks: Vec<CheckOutcome> = serde_json::from_value(event["checks"].clone()).unwrap_or_default();
-            let mut failed = Vec::new();
-            for check in checks {
-                // Of the others, one fails the node itself, and one is only reported.
-                if !check.passed && check.check.on_failure == OnFailure::Hold {
-                    failed.push(check.to_string());
-                }
-            }
+            // Of the others, one fails the node itself, and one is only reported.
+            let failed = checks.iter().filter(|check| !check.passed && check.check.on_failure == OnFailure::Hold);
+            let failed = failed.map(ToString::to_string).collect::<Vec<_>>().join("; ");
             if !failed.is_empty() {
-                let (node, failed) = (text(event, "node"), failed.join("; "));
+                let node = text(event, "node");
                 ending.message = Some(cut(&format!("{node}: a check failed: {failed}")));
             }
         }

@@ -69,19 +69,14 @@ pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal:
     // The loop itself runs on this thread; the workers wait for runs, deliver notes and answer the endpoint.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // First of all: an address in use is reported before a schedule is taken.
-    let listener = endpoint::bind(settings.listen)?;
+    let Settings { directory, schedules, set, params, listen, read } = settings;
+    let listener = endpoint::bind(listen)?;
     let address = listener.local_addr()?;
     let (ends, ended) = unbounded_channel();
-    let schedules = settings.schedules;
-    let launch = Launch {
-        // The path of this binary, whatever PATH says: after an upgrade at that path, the next run uses the new one.
-        program: std::env::current_exe()?,
-        directory: settings.directory,
-        store: schedules.store_address(),
-        cache: schedules.store_cache().map(Path::to_owned),
-        set: settings.set,
-        params: settings.params,
-    };
+    // The path of this binary, whatever PATH says: after an upgrade at that path, the next run uses the new one.
+    let program = std::env::current_exe()?;
+    let (store, cache) = (schedules.store_address(), schedules.store_cache().map(Path::to_owned));
+    let launch = Launch { program, directory, store, cache, set, params };
     // All leases before the first round: if another daemon serves one of the schedules, this one starts nothing.
     let mut served = Vec::with_capacity(scheduled.len());
     for scheduled in scheduled {
@@ -90,9 +85,7 @@ pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal:
         served.push(Served::new(scheduled, lease, &schedules));
     }
     let whereabouts = Whereabouts { pid: std::process::id(), address: address.to_string(), since: now() };
-    let health = Arc::new(Health::new());
-    let read = settings.read;
-    let telling = BTreeSet::new();
+    let (health, telling) = (Arc::new(Health::new()), BTreeSet::new());
     let (signals, trouble) = (0, None);
     let mut daemon =
         Daemon { schedules, launch, read, terminal, served, ends, health, whereabouts, telling, signals, trouble };

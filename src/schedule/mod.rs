@@ -24,18 +24,40 @@ mod endpoint;
 mod notify;
 mod process;
 mod served;
-mod json;
 
 pub(crate) use daemon::{Settings, serve};
-pub(crate) use json::schedule_json;
 pub(crate) use served::Scheduled;
 
 use std::time::{Duration, SystemTime};
 
-use searchmill_engine::Time;
+use searchmill_engine::{Cadence, Schedules, Time};
+use serde_json::{Value, json};
 
 /// The current time in whole milliseconds.
 pub(crate) fn now() -> Time {
     let now = Time::from(SystemTime::now());
     now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos() % 1_000_000))
+}
+
+/// Describes a schedule, for `schedule list --json` and for the page; `None` if it was never served, or its state is
+/// damaged.
+pub(crate) fn schedule_json(schedules: &Schedules, name: &str) -> Option<Value> {
+    let state = schedules.state(name)?;
+    let served = schedules.is_served(name);
+    let next = Cadence::recall(&state.cron, &state.timezone).and_then(|cadence| cadence.after(now()));
+    Some(json!({
+        "name": name,
+        "file": state.file,
+        "cron": state.cron,
+        "timezone": state.timezone,
+        "served": served,
+        // A killed daemon leaves its entry in the state: it counts only while the lease is held.
+        "daemon": state.daemon.as_ref().filter(|_| served),
+        "paused": schedules.switch(name).paused,
+        "next": next,
+        "running": state.running,
+        "waiting": state.waiting.len(),
+        "last": state.ended.last(),
+        "counts": state.counts,
+    }))
 }

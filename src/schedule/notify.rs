@@ -69,8 +69,13 @@ impl Sending<'_> {
 
     async fn post(&self, url: &str) -> Result<(), String> {
         let client = self.client.as_ref().map_err(Clone::clone)?;
-        let sent = client.post(url).json(self.note).send().await.map_err(without_address)?;
-        if sent.status().is_success() { Ok(()) } else { Err(format!("status {}", sent.status().as_u16())) }
+        match client.post(url).json(self.note).send().await {
+            Ok(sent) if sent.status().is_success() => Ok(()),
+            Ok(sent) => Err(format!("status {}", sent.status().as_u16())),
+            Err(error) if error.is_builder() => Err("the address is no http or https URL".to_owned()),
+            // The address may contain a secret.
+            Err(error) => Err(root_cause(&error.without_url())),
+        }
     }
 }
 
@@ -80,14 +85,6 @@ fn resolved(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     };
     std::env::var(name).map_err(|_| format!("the secret `{name}` is not set"))
-}
-
-/// The address may contain a secret.
-fn without_address(error: reqwest::Error) -> String {
-    if error.is_builder() {
-        return "the address is no http or https URL".to_owned();
-    }
-    root_cause(&error.without_url())
 }
 
 async fn run(words: &[String], note: &Value, directory: &Path) -> Result<(), String> {

@@ -20,7 +20,8 @@ pub(super) fn identify(pid: u32) -> Process {
 #[cfg(target_os = "linux")]
 pub(super) fn find(name: &str, value: &str) -> Option<Process> {
     let wanted = format!("{name}={value}");
-    let mut pids: Vec<u32> = std::fs::read_dir("/proc").ok()?.filter_map(|entry| pid(&entry.ok()?.path())).collect();
+    let entries = std::fs::read_dir("/proc").ok()?;
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     // In ascending order: the run comes before its own child processes.
     pids.sort_unstable();
     let found = pids.into_iter().find(|pid| {
@@ -28,11 +29,6 @@ pub(super) fn find(name: &str, value: &str) -> Option<Process> {
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     })?;
     Some(identify(found))
-}
-
-#[cfg(target_os = "linux")]
-fn pid(path: &std::path::Path) -> Option<u32> {
-    path.file_name()?.to_str()?.parse().ok()
 }
 
 /// Only Linux provides the environment of a process.

@@ -9,6 +9,7 @@ use searchmill_engine::{Notify, Schedule, ScheduleLease, Schedules, StoreError, 
 use serde_json::{Value, json};
 
 use super::child;
+use super::process::find;
 
 /// A pipeline with a schedule.
 #[derive(Clone, Debug)]
@@ -42,19 +43,11 @@ impl Served {
         let Scheduled { name, file, schedule } = scheduled;
         let mut state = schedules.state(&name).unwrap_or_else(|| State::new(&name));
         state.file = file.display().to_string();
-        Self {
-            switch: schedules.switch(&name),
-            stamp: stamp(&file),
-            answered: BTreeSet::new(),
-            pending: VecDeque::new(),
-            _lease: lease,
-            // The first step saves it even if nothing changes: the file and the daemon in it are new.
-            unsaved: true,
-            name,
-            file,
-            schedule,
-            state,
-        }
+        let (switch, stamp) = (schedules.switch(&name), stamp(&file));
+        let (answered, pending) = (BTreeSet::new(), VecDeque::new());
+        // The first step saves it even if nothing changes: the file and the daemon in it are new.
+        let unsaved = true;
+        Self { name, file, schedule, state, switch, stamp, answered, _lease: lease, unsaved, pending }
     }
 
     /// Returns what is left of the runs that an earlier daemon started.
@@ -66,7 +59,9 @@ impl Served {
         let (id, process) = (running.ticket.id, running.process.as_ref());
         // The lock before the record: a run whose record is complete may still hold its process and its log.
         if child::goes_on(schedules, &self.name, id, process) {
-            return Found::Alive(process.cloned().or_else(|| child::unnoted(schedules, &self.name, id)));
+            // Found by its log if its daemon was killed before saving it.
+            let log = schedules.run_log(&self.name, id);
+            return Found::Alive(process.cloned().or_else(|| find(child::LOG, log.to_str()?)));
         }
         match child::recorded(schedules, &self.name, id) {
             Some(ending) => Found::Ended(ending),

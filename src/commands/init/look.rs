@@ -9,6 +9,8 @@ use searchmill_data::source::record::Cut;
 use searchmill_data::source::table::Splitting;
 use searchmill_engine::Failure;
 
+use crate::args::InitArgs;
+
 /// Separators that are tried, besides that of the ending.
 const DELIMITERS: [u8; 3] = [b',', b';', b'|'];
 /// Separators of several answers in a cell.
@@ -37,6 +39,7 @@ const ANSWERS: [&str; 12] = [
 ];
 
 /// What is in a file.
+#[derive(Default)]
 pub(super) struct Found {
     /// Path or URL, as given.
     pub(super) path: String,
@@ -52,61 +55,40 @@ pub(super) struct Found {
     pub(super) has_evidence: bool,
 }
 
-/// Which fields the user named.
-#[derive(Default)]
-pub(super) struct Named<'a> {
-    pub(super) text: Option<&'a str>,
-    pub(super) question: Option<&'a str>,
-    pub(super) answer: Option<&'a str>,
-}
-
 /// Looks into a file of documents.
-pub(super) fn documents(path: &str, directory: &Path, named: &Named<'_>) -> Result<Found, Failure> {
-    let mut found = opened(path, directory)?;
-    let Some((fields, _)) = &found.1 else { return Ok(found.0) };
-    let text = chosen(path, fields, named.text, &TEXTS, "the documents' texts", "--text")?;
-    let mut columns = Vec::new();
-    push_renamed(&mut columns, "id", known(fields, &IDS));
-    push_renamed(&mut columns, "title", known(fields, &TITLES));
-    push_renamed(&mut columns, "text", Some(text));
-    found.0.columns = columns;
-    Ok(found.0)
+pub(super) fn documents(path: &str, directory: &Path, args: &InitArgs) -> Result<Found, Failure> {
+    let (mut found, fields) = opened(path, directory)?;
+    let Some((fields, _)) = fields else { return Ok(found) };
+    let text = chosen(path, &fields, args.text.as_ref(), &TEXTS, "the documents' texts", "--text")?;
+    let (id, title) = (known(&fields, &IDS), known(&fields, &TITLES));
+    found.columns = renamed([("id", id), ("title", title), ("text", Some(text))]);
+    Ok(found)
 }
 
 /// Looks into a file of questions.
-pub(super) fn questions(path: &str, directory: &Path, named: &Named<'_>) -> Result<Found, Failure> {
-    let mut found = opened(path, directory)?;
-    let Some((fields, splitting)) = &found.1 else { return Ok(found.0) };
-    let question = chosen(path, fields, named.question, &QUESTIONS, "the questions", "--question")?;
-    let answer = chosen(path, fields, named.answer, &ANSWERS, "the accepted answers", "--answer")?;
-    let cells = first_cells(&directory.join(path), *splitting, &answer, CELLS).unwrap_or_default();
+pub(super) fn questions(path: &str, directory: &Path, args: &InitArgs) -> Result<Found, Failure> {
+    let (mut found, fields) = opened(path, directory)?;
+    let Some((fields, splitting)) = fields else { return Ok(found) };
+    let question = chosen(path, &fields, args.question.as_ref(), &QUESTIONS, "the questions", "--question")?;
+    let answer = chosen(path, &fields, args.answer.as_ref(), &ANSWERS, "the accepted answers", "--answer")?;
+    let cells = first_cells(&directory.join(path), splitting, &answer, CELLS).unwrap_or_default();
     for separator in INSIDE {
         // The separator of the cells themselves stands inside one only in quotes.
-        if found.0.split.is_none() && cells.iter().any(|cell| cell.contains(separator)) {
-            found.0.split = Some(separator);
+        if found.split.is_none() && cells.iter().any(|cell| cell.contains(separator)) {
+            found.split = Some(separator);
         }
     }
-    found.0.has_evidence = fields.contains("evidence");
-    let mut columns = Vec::new();
-    push_renamed(&mut columns, "id", known(fields, &IDS));
-    push_renamed(&mut columns, "question", Some(question));
-    push_renamed(&mut columns, "golden_answers", Some(answer));
-    found.0.columns = columns;
-    Ok(found.0)
+    found.has_evidence = fields.contains("evidence");
+    let id = known(&fields, &IDS);
+    found.columns = renamed([("id", id), ("question", Some(question)), ("golden_answers", Some(answer))]);
+    Ok(found)
 }
 
 type Fields = (BTreeSet<String>, Splitting);
 
 /// Finds the separator and the fields of a file, if it is on this machine and can be looked at.
 fn opened(path: &str, directory: &Path) -> Result<(Found, Option<Fields>), Failure> {
-    let mut found = Found {
-        path: path.to_owned(),
-        delimiter: None,
-        columns: Vec::new(),
-        split: None,
-        is_known: false,
-        has_evidence: false,
-    };
+    let mut found = Found { path: path.to_owned(), ..Found::default() };
     // Nothing is downloaded for a look.
     if path.contains("://") {
         return Ok((found, None));
@@ -115,13 +97,8 @@ fn opened(path: &str, directory: &Path) -> Result<(Found, Option<Fields>), Failu
     if !file.is_file() {
         return Err(Failure::usage(format!("there is no file {path}")));
     }
-    let splitting = Splitting {
-        format: Format::Auto,
-        compression: Compression::Auto,
-        cut: Cut::Values,
-        quotes: true,
-        delimiter: None,
-    };
+    let (format, compression, cut) = (Format::Auto, Compression::Auto, Cut::Values);
+    let splitting = Splitting { format, compression, cut, quotes: true, delimiter: None };
     let Some(format) = Format::of_name(path) else {
         let failure = Failure::usage(format!("the ending of {path} does not say what it is"));
         return Err(failure.with_help("name a JSONL, JSON, CSV, TSV or Parquet file, or a folder of texts"));
@@ -149,14 +126,14 @@ fn opened(path: &str, directory: &Path) -> Result<(Found, Option<Fields>), Failu
 fn chosen(
     path: &str,
     fields: &BTreeSet<String>,
-    named: Option<&str>,
+    named: Option<&String>,
     names: &[&str],
     what: &str,
     option: &str,
 ) -> Result<String, Failure> {
     let all = fields.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ");
     match named {
-        Some(named) if fields.contains(named) => Ok(named.to_owned()),
+        Some(named) if fields.contains(named) => Ok(named.clone()),
         Some(named) => Err(Failure::usage(format!("{path} has no field `{named}`")).with_help(format!("it has {all}"))),
         None => known(fields, names).ok_or_else(|| {
             let failure = Failure::usage(format!("no field of {path} tells by its name that it has {what}"));
@@ -167,16 +144,10 @@ fn chosen(
 
 /// Returns the first of the names that is a field, in any case.
 fn known(fields: &BTreeSet<String>, names: &[&str]) -> Option<String> {
-    for name in names {
-        if let Some(field) = fields.iter().find(|field| field.eq_ignore_ascii_case(name)) {
-            return Some(field.clone());
-        }
-    }
-    None
+    names.iter().find_map(|name| fields.iter().find(|field| field.eq_ignore_ascii_case(name)).cloned())
 }
 
-fn push_renamed(columns: &mut Vec<(&'static str, String)>, column: &'static str, field: Option<String>) {
-    if let Some(field) = field.filter(|field| field != column) {
-        columns.push((column, field));
-    }
+/// Returns the columns that are read from a field of another name.
+fn renamed(columns: [(&'static str, Option<String>); 3]) -> Vec<(&'static str, String)> {
+    columns.into_iter().filter_map(|(column, field)| Some((column, field.filter(|field| field != column)?))).collect()
 }

@@ -37,10 +37,8 @@ pub(super) fn pipeline(plan: &Plan) -> String {
     text.push_str("# yaml-language-server: $schema=pipeline.schema.json\n");
     text.push_str(&format!("name: {}\n", quoted(&plan.name)));
     text.push_str(&format!("description: {}\n", quoted(&format!("Documents and questions to {aim}"))));
-    text.push_str(
-        "params:\n  chunk_words: 100      # words of a passage\n  top_k: 3              # passages a search\n",
-    );
-    text.push_str("  samples: 1            # answers to each question\n");
+    text.push_str("params:\n  chunk_words: 100      # words of a passage\n");
+    text.push_str("  top_k: 3              # passages a search\n  samples: 1            # answers to each question\n");
     match &plan.model {
         None => text.push_str("  policy: evidence      # a teacher without a model, which knows the evidence\n"),
         Some(model) => {
@@ -56,23 +54,18 @@ pub(super) fn pipeline(plan: &Plan) -> String {
     match &plan.documents {
         Documents::Folder(path) => {
             text.push_str("  # Texts, Markdown, HTML, PDF and DOCX files: a document each.\n");
-            text.push_str(&format!(
-                "  documents: {{op: read, with: {{path: {}, as: document, layout: files}}}}\n",
-                quoted(path)
-            ));
+            let path = quoted(path);
+            text.push_str(&format!("  documents: {{op: read, with: {{path: {path}, as: document, layout: files}}}}\n"));
         }
         Documents::File(found) => read(&mut text, "documents", "document", found),
     }
     read(&mut text, "questions", "question", &plan.questions);
     text.push_str("\n  chunks: {op: chunk, from: documents, with: {size: \"${params.chunk_words}\", count: words}}\n");
     text.push_str("  bm25:   {op: index, from: chunks, with: {kind: bm25}}\n\n");
-    text.push_str(
-        "  # The model searches, reads and answers: `searchmill show rollouts`.\n  rollouts:\n    op: rollout\n",
-    );
-    text.push_str("    from: {questions: questions, search: bm25}\n    with:\n      policy: \"${params.policy}\"\n");
-    text.push_str(
-        "      search: {top_k: \"${params.top_k}\"}\n      samples: \"${params.samples}\"\n      max_turns: 8\n",
-    );
+    text.push_str("  # The model searches, reads and answers: `searchmill show rollouts`.\n");
+    text.push_str("  rollouts:\n    op: rollout\n    from: {questions: questions, search: bm25}\n    with:\n");
+    text.push_str("      policy: \"${params.policy}\"\n      search: {top_k: \"${params.top_k}\"}\n");
+    text.push_str("      samples: \"${params.samples}\"\n      max_turns: 8\n");
     text.push_str("  scores: {op: evaluate, from: {trajectories: rollouts, questions: questions}}\n");
     text.push_str("  report: {op: write, from: scores.report, with: {path: out/report}}\n");
     match plan.goal {
@@ -108,10 +101,8 @@ fn read(text: &mut String, name: &str, kind: &str, found: &Found) {
     if found.split.is_some() {
         text.push_str("  # Some cells have several answers.\n");
     }
-    text.push_str(&format!(
-        "  {name}:\n    op: read\n    with:\n      path: {}\n      as: {kind}\n",
-        quoted(&found.path)
-    ));
+    let path = quoted(&found.path);
+    text.push_str(&format!("  {name}:\n    op: read\n    with:\n      path: {path}\n      as: {kind}\n"));
     if let Some(delimiter) = found.delimiter {
         text.push_str(&format!("      delimiter: {}\n", quoted(&delimiter.to_string())));
     }

@@ -27,25 +27,24 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
     let opener = Opener { session, args, settings, context };
     // Before the indexes: wrong rules or questions are reported without loading them.
     let world = opener.world()?;
-    let journal = match args.journal.as_deref() {
-        Some(file) => {
-            let opened = Journal::open(&session.directory().join(file));
-            Some(
-                opened
-                    .map_err(|error| Failure::usage(format!("cannot write the journal {}: {error}", file.display())))?,
-            )
-        }
-        None => None,
-    };
+    let mut journal = None;
+    if let Some(file) = &args.journal {
+        let opened = Journal::open(&session.directory().join(file));
+        let shown = file.display();
+        journal = Some(opened.map_err(|error| Failure::usage(format!("cannot write the journal {shown}: {error}")))?);
+    }
     let ranking = opener.ranking()?;
-    let setup = Setup { opened: opener.open(&opener.trees()?)?, limits: limits(args), world, journal, ranking };
-    let Some((listener, door)) = entrance else {
+    let &ServeEnvArgs { top_k, max_top_k, max_queries, max_documents, queue, .. } = args;
+    let max_body = args.max_body_mib.saturating_mul(1 << 20);
+    let limits = Limits { top_k, max_top_k, max_queries, max_documents, queue, max_body };
+    let setup = Setup { opened: opener.open(&opener.trees()?)?, limits, world, journal, ranking };
+    let Some((listener, mut door)) = entrance else {
         runtime.block_on(env::serve_lines(setup, |line| terminal.line(line), stopped()))?;
         return Ok(OK);
     };
     // The address is bound: a client that reads this line can connect, and is answered soon.
     terminal.line(&format!("serving `{}` at http://{}", args.indexes.join(" "), listener.local_addr()?));
-    let door = door.with_bytes(limits(args).max_body);
+    door.bytes = limits.max_body;
     runtime.block_on(env::serve(
         listener,
         setup,
@@ -54,17 +53,6 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
         stopped(),
     ))?;
     Ok(OK)
-}
-
-fn limits(args: &ServeEnvArgs) -> Limits {
-    Limits {
-        top_k: args.top_k,
-        max_top_k: args.max_top_k,
-        max_queries: args.max_queries,
-        max_documents: args.max_documents,
-        queue: args.queue,
-        max_body: args.max_body_mib.saturating_mul(1 << 20),
-    }
 }
 
 /// Opens what the command line names.
@@ -93,10 +81,8 @@ impl Opener<'_> {
         if need > room {
             let (need, room) = (need.div_ceil(1 << 20), room >> 20);
             let help = "stop other programs, build a smaller index (a `factory` such as `SQ8`), or set `--memory-mib`";
-            return Err(Failure::usage(format!(
-                "the indexes need about {need} MiB of memory, available are {room} MiB"
-            ))
-            .with_help(help));
+            let message = format!("the indexes need about {need} MiB of memory, available are {room} MiB");
+            return Err(Failure::usage(message).with_help(help));
         }
         let search = Search::open(&trees, &self.settings, &self.context)?;
         let mut indexes = Vec::with_capacity(trees.len());
@@ -150,10 +136,8 @@ impl Opener<'_> {
 
     /// Opens the environment: the rules of the file, then those of the options.
     fn environment(&self) -> Result<Environment, Failure> {
-        let file = match self.args.episodes.as_deref() {
-            Some(file) => Some(self.session.settings(file, &Environment::schema(), "serve env")?),
-            None => None,
-        };
+        let file = self.args.episodes.as_deref();
+        let file = file.map(|file| self.session.settings(file, &Environment::schema(), "serve env")).transpose()?;
         let mut rules = file.as_ref().and_then(|file| file.values.as_object()).cloned().unwrap_or_default();
         let options = [("protocol", &self.args.protocol), ("reward", &self.args.reward)];
         for (name, given) in options {

@@ -27,8 +27,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use self::episodes::{nemo_gym, openenv, r1_reward, socket};
-use self::mcp::{sse, stdio};
-use self::metrics::Metrics;
+use self::mcp::sse;
 use self::problem::Problem;
 use self::retriever::index::Index;
 use self::retriever::{colbert, r1_searcher, research, search_r1};
@@ -37,28 +36,11 @@ use super::http::access::{Door, connect, with_fallbacks};
 
 pub(crate) use self::episodes::questions::Questions;
 pub(crate) use self::episodes::sessions::{EpisodeLimits, World};
+pub(crate) use self::mcp::stdio::serve as serve_lines;
 pub(crate) use self::retriever::index::{Opened, Served};
 pub(crate) use self::retriever::journal::Journal;
 pub(crate) use self::retriever::ranking::Ranking;
-pub(crate) use self::state::Limits;
-
-/// What a server serves.
-pub(crate) struct Setup {
-    pub(crate) opened: Opened,
-    pub(crate) limits: Limits,
-    pub(crate) world: Option<World>,
-    pub(crate) journal: Option<Journal>,
-    pub(crate) ranking: Option<Ranking>,
-}
-
-impl Setup {
-    fn start(self) -> std::io::Result<(Arc<Env>, mpsc::Receiver<Reload>)> {
-        let metrics = Arc::new(Metrics::default());
-        let index = Index::start(self.opened, self.limits.queue, Arc::clone(&metrics))?;
-        let (reloads, asked) = mpsc::channel(1);
-        Ok((Arc::new(Env::new(index, metrics, self.limits, self.world, self.journal, self.ranking, reloads)), asked))
-    }
-}
+pub(crate) use self::state::{Limits, Setup};
 
 /// Serves requests until `until`; then rejects new ones and finishes active ones. `reopen` opens the indexes again; it
 /// gets the digests of the present ones and returns nothing if they are the same.
@@ -68,13 +50,13 @@ impl Setup {
 pub(crate) async fn serve(
     listener: TcpListener,
     setup: Setup,
-    door: Door,
+    mut door: Door,
     reopen: impl Fn(&[&str]) -> Result<Option<Opened>, String>,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let (env, asked) = setup.start()?;
-    let head = door.head();
-    let door = door.with_format(|refusal| Problem::from(refusal).into_response());
+    let head = door.head;
+    door.format = |refusal| Problem::from(refusal).into_response();
     // `observe` is outermost: it also counts what the door refuses. Tool calls pass the door first.
     let router = door.guard(router().layer(from_fn(nemo_gym::tools)));
     let router = router.layer(from_fn_with_state(Arc::clone(&env), observe));
@@ -89,20 +71,6 @@ pub(crate) async fn serve(
         served = serving => served.map_err(std::io::Error::other)?,
         () = reload(&env, asked, reopen) => Ok(()),
     }
-}
-
-/// Answers MCP messages on stdin, with `write`, until its end or `until`.
-///
-/// # Errors
-/// If the search cannot be started.
-pub(crate) async fn serve_lines(
-    setup: Setup,
-    write: impl Fn(&str),
-    until: impl Future<Output = ()>,
-) -> std::io::Result<()> {
-    let (env, _asked) = setup.start()?;
-    stdio::serve(env, write, until).await;
-    Ok(())
 }
 
 /// Opens the indexes again on each request and on SIGHUP. If that fails, the present ones stay.
@@ -128,17 +96,12 @@ async fn reload(
         let digests: Vec<&str> = present.served.iter().map(|index| index.digest.as_str()).collect();
         // Reading an index blocks; `reopen` borrows from its caller, so it cannot move to another thread.
         let opened = tokio::task::block_in_place(|| reopen(&digests));
-        let replaced = match opened {
-            Ok(Some(opened)) => match Index::start(opened, env.limits.queue, Arc::clone(&env.metrics)) {
-                Ok(index) => {
-                    env.replace(index);
-                    Ok(true)
-                }
-                Err(error) => Err(error.to_string()),
-            },
-            Ok(None) => Ok(false),
-            Err(problem) => Err(problem),
-        };
+        let replaced = opened.and_then(|opened| {
+            let Some(opened) = opened else { return Ok(false) };
+            let index = Index::start(opened, env.limits.queue, Arc::clone(&env.metrics));
+            env.replace(index.map_err(|error| error.to_string())?);
+            Ok(true)
+        });
         if let Err(problem) = &replaced {
             tracing::warn!("the indexes were not reloaded: {problem}");
         }
@@ -191,7 +154,7 @@ async fn observe(State(env): State<Arc<Env>>, mut request: Request, next: Next) 
     let start = Instant::now();
     let active = env.enter();
     let view = env.view(route);
-    let digests = view.digests();
+    let digests = view.index.digests.clone();
     request.extensions_mut().insert(view);
     let mut answer = if active.is_some() { next.run(request).await } else { Problem::draining().into_response() };
     if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

@@ -5,6 +5,7 @@ use axum::Json;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use self::Part::{Episodes, Mcp, Retrieval, Server};
 use super::episodes::action::{Action, Outcome, State};
 use super::episodes::questions::Wanted;
 use super::state::View;
@@ -18,6 +19,18 @@ pub(super) enum Part {
     Server,
 }
 
+/// Fields of a body, or params of an address: name, type, whether it is required.
+type Fields = &'static [(&'static str, &'static str, bool)];
+
+const ONE: Fields = &[("query", "string", true), ("top_n", "count?", false), ("return_score", "boolean?", false)];
+const MANY: Fields = &[("query", "strings", true), ("top_n", "count?", false), ("return_score", "boolean?", false)];
+const RETRIEVE: Fields =
+    &[("queries", "strings", true), ("topk", "integer?", false), ("return_scores", "boolean?", false)];
+const QUERIES: Fields = &[("queries", "strings", true), ("k", "count?", false)];
+const COLBERT: Fields = &[("query", "string", true), ("k", "count", false)];
+const TEXTS: Fields = &[("query", "strings", true)];
+const SESSION: Fields = &[("session_id", "string", true)];
+
 /// A route.
 pub(super) struct Route {
     pub(super) method: &'static str,
@@ -26,10 +39,8 @@ pub(super) struct Route {
     pub(super) used_by: &'static str,
     about: &'static str,
     part: Part,
-    /// Fields of the body: name, type, whether it is required.
-    fields: &'static [(&'static str, &'static str, bool)],
-    /// Parameters of the address, in the same form.
-    parameters: &'static [(&'static str, &'static str, bool)],
+    /// Fields of the body; of a `GET` and of `/messages`, params of the address.
+    fields: Fields,
 }
 
 const fn route(
@@ -38,97 +49,39 @@ const fn route(
     used_by: &'static str,
     part: Part,
     about: &'static str,
-    fields: &'static [(&'static str, &'static str, bool)],
+    fields: Fields,
 ) -> Route {
-    Route { method, path, used_by, about, part, fields, parameters: &[] }
-}
-
-const fn with_parameters(route: Route, parameters: &'static [(&'static str, &'static str, bool)]) -> Route {
-    Route { parameters, ..route }
+    Route { method, path, used_by, about, part, fields }
 }
 
 /// All routes, in the order of the docs.
 pub(super) const ROUTES: [Route; 26] = [
-    route(
-        "POST",
-        "/search",
-        "ReSearch, FlashRAG",
-        Part::Retrieval,
-        "Searches for one query.",
-        &[("query", "string", true), ("top_n", "count?", false), ("return_score", "boolean?", false)],
-    ),
-    route(
-        "POST",
-        "/batch_search",
-        "ReSearch, FlashRAG",
-        Part::Retrieval,
-        "Searches for many queries.",
-        &[("query", "strings", true), ("top_n", "count?", false), ("return_score", "boolean?", false)],
-    ),
-    route("GET", "/health", "ReSearch, OpenEnv", Part::Retrieval, "Tells that the server runs.", &[]),
-    route(
-        "POST",
-        "/retrieve",
-        "Search-R1, verl, SkyRL, slime",
-        Part::Retrieval,
-        "Searches for many queries.",
-        &[("queries", "strings", true), ("topk", "integer?", false), ("return_scores", "boolean?", false)],
-    ),
-    route(
-        "POST",
-        "/queries",
-        "R1-Searcher",
-        Part::Retrieval,
-        "Searches for many queries.",
-        &[("queries", "strings", true), ("k", "count?", false)],
-    ),
-    with_parameters(
-        route("GET", "/api/search", "ColBERT, SearchLM", Part::Retrieval, "Searches for one query.", &[]),
-        &[("query", "string", true), ("k", "count", false)],
-    ),
-    route("POST", "/mcp", "MCP, OpenEnv", Part::Mcp, "MCP over streamable HTTP: one JSON-RPC message.", &[]),
-    route("GET", "/sse", "MCP of 2024", Part::Mcp, "MCP over SSE: opens the stream of answers.", &[]),
-    with_parameters(
-        route("POST", "/messages", "MCP of 2024", Part::Mcp, "MCP over SSE: one JSON-RPC message.", &[]),
-        &[("session_id", "string", true)],
-    ),
-    route("POST", "/reset", "OpenEnv", Part::Episodes, "Starts an episode.", &[]),
-    route("POST", "/step", "OpenEnv", Part::Episodes, "Takes a message of the model.", &[]),
-    with_parameters(
-        route("GET", "/state", "OpenEnv", Part::Episodes, "Returns the state of an episode.", &[]),
-        &[("episode_id", "string", false)],
-    ),
-    route("GET", "/schema", "OpenEnv", Part::Episodes, "Returns the schemas of actions and observations.", &[]),
-    route("GET", "/metadata", "OpenEnv", Part::Episodes, "Describes the environment.", &[]),
-    route("GET", "/ws", "OpenEnv", Part::Episodes, "WebSocket with an episode per connection.", &[]),
-    route("GET", "/tasks.jsonl", "NeMo Gym", Part::Episodes, "Returns the questions as rows of a data set.", &[]),
-    route("POST", "/seed_session", "NeMo Gym", Part::Episodes, "Starts a session; its cookie names it.", &[]),
-    route(
-        "POST",
-        "/verify",
-        "NeMo Gym",
-        Part::Episodes,
-        "Judges the response of a model.",
-        &[("response", "object", true)],
-    ),
-    route("POST", "/close_session", "NeMo Gym", Part::Episodes, "Ends a session.", &[]),
-    route("GET", "/reverify_mode", "NeMo Gym", Part::Episodes, "Tells that judging needs no session.", &[]),
-    route(
-        "POST",
-        "/get_reward",
-        "R1-Searcher",
-        Part::Episodes,
-        "Returns the rewards of texts.",
-        &[("query", "strings", true)],
-    ),
-    route("POST", "/reload", "searchmill", Part::Server, "Opens the indexes again.", &[]),
-    route("GET", "/openapi.json", "OpenAPI", Part::Server, "Returns this document.", &[]),
-    route("GET", "/metrics", "Prometheus", Part::Server, "Returns metrics.", &[]),
-    route("GET", "/", "searchmill", Part::Server, "Lists indexes and routes.", &[]),
-    with_parameters(
-        route("POST", "/messages/", "MCP of 2024", Part::Mcp, "The same as `/messages`.", &[]),
-        &[("session_id", "string", true)],
-    ),
+    route("POST", "/search", "ReSearch, FlashRAG", Retrieval, "Searches for one query.", ONE),
+    route("POST", "/batch_search", "ReSearch, FlashRAG", Retrieval, "Searches for many queries.", MANY),
+    route("GET", "/health", "ReSearch, OpenEnv", Retrieval, "Tells that the server runs.", &[]),
+    route("POST", "/retrieve", "Search-R1, verl, SkyRL, slime", Retrieval, "Searches for many queries.", RETRIEVE),
+    route("POST", "/queries", "R1-Searcher", Retrieval, "Searches for many queries.", QUERIES),
+    route("GET", "/api/search", "ColBERT, SearchLM", Retrieval, "Searches for one query.", COLBERT),
+    route("POST", "/mcp", "MCP, OpenEnv", Mcp, "MCP over streamable HTTP: one JSON-RPC message.", &[]),
+    route("GET", "/sse", "MCP of 2024", Mcp, "MCP over SSE: opens the stream of answers.", &[]),
+    route("POST", "/messages", "MCP of 2024", Mcp, "MCP over SSE: one JSON-RPC message.", SESSION),
+    route("POST", "/reset", "OpenEnv", Episodes, "Starts an episode.", &[]),
+    route("POST", "/step", "OpenEnv", Episodes, "Takes a message of the model.", &[]),
+    route("GET", "/state", "OpenEnv", Episodes, "Returns the state of an episode.", &[("episode_id", "string", false)]),
+    route("GET", "/schema", "OpenEnv", Episodes, "Returns the schemas of actions and observations.", &[]),
+    route("GET", "/metadata", "OpenEnv", Episodes, "Describes the environment.", &[]),
+    route("GET", "/ws", "OpenEnv", Episodes, "WebSocket with an episode per connection.", &[]),
+    route("GET", "/tasks.jsonl", "NeMo Gym", Episodes, "Returns the questions as rows of a data set.", &[]),
+    route("POST", "/seed_session", "NeMo Gym", Episodes, "Starts a session; its cookie names it.", &[]),
+    route("POST", "/verify", "NeMo Gym", Episodes, "Judges the response of a model.", &[("response", "object", true)]),
+    route("POST", "/close_session", "NeMo Gym", Episodes, "Ends a session.", &[]),
+    route("GET", "/reverify_mode", "NeMo Gym", Episodes, "Tells that judging needs no session.", &[]),
+    route("POST", "/get_reward", "R1-Searcher", Episodes, "Returns the rewards of texts.", TEXTS),
+    route("POST", "/reload", "searchmill", Server, "Opens the indexes again.", &[]),
+    route("GET", "/openapi.json", "OpenAPI", Server, "Returns this document.", &[]),
+    route("GET", "/metrics", "Prometheus", Server, "Returns metrics.", &[]),
+    route("GET", "/", "searchmill", Server, "Lists indexes and routes.", &[]),
+    route("POST", "/messages/", "MCP of 2024", Mcp, "The same as `/messages`.", SESSION),
 ];
 
 /// Lists the routes for the page at `/`.
@@ -147,7 +100,7 @@ pub(super) async fn document(view: View) -> Json<Value> {
     let (outcome, state) = (generator.subschema_for::<Outcome>(), generator.subschema_for::<State>());
     let (wanted, action) = (generator.subschema_for::<Wanted>(), generator.subschema_for::<Action>());
     let mut paths = Map::new();
-    for route in ROUTES.iter().filter(|route| with_episodes || route.part != Part::Episodes) {
+    for route in ROUTES.iter().filter(|route| with_episodes || route.part != Episodes) {
         let body = match route.path {
             "/reset" => Some(json!(wanted)),
             "/step" => Some(json!({"type": "object", "required": ["action", "episode_id"],
@@ -204,9 +157,12 @@ fn json_of(schema: &Value) -> Value {
 }
 
 fn operation(route: &Route, body: Option<Value>, answer: &Value) -> Value {
-    let parameters = route.parameters.iter().map(
-        |(name, kind, required)| json!({"name": name, "in": "query", "required": required, "schema": schema(kind)}),
-    );
+    let is_of_address = route.method == "GET" || route.path.starts_with("/messages");
+    let fields = if is_of_address { route.fields } else { &[] };
+    let mut parameters = Vec::new();
+    for (name, kind, required) in fields {
+        parameters.push(json!({"name": name, "in": "query", "required": required, "schema": schema(kind)}));
+    }
     let kind = if route.path == "/metrics" { "text/plain" } else { "application/x-ndjson" };
     let text = json!({kind: {"schema": {"type": "string"}}});
     let (status, content) = match route.path {
@@ -226,7 +182,7 @@ fn operation(route: &Route, body: Option<Value>, answer: &Value) -> Value {
         "summary": route.about,
         "operationId": format!("{}_{}", route.method.to_lowercase(), route.path.replace(['/', '.'], "_")),
         "tags": [route.used_by],
-        "parameters": parameters.collect::<Value>(),
+        "parameters": parameters,
         "responses": {
             status: answered,
             "default": {"description": "A rejected request, and why.", "content": json_of(&problem)},

@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_retrieval::{Found, Numbered};
@@ -18,7 +18,7 @@ use super::episodes::sessions::World;
 use super::mcp::streams::Streams;
 use super::metrics::Metrics;
 use super::problem::Problem;
-use super::retriever::index::{Index, Served};
+use super::retriever::index::{Index, Opened, Served};
 use super::retriever::journal::Journal;
 use super::retriever::ranking::Ranking;
 
@@ -37,6 +37,29 @@ pub(crate) struct Limits {
     pub(crate) queue: usize,
     /// Maximum size of a body, or of a message of a WebSocket, in bytes.
     pub(crate) max_body: usize,
+}
+
+/// What a server serves.
+pub(crate) struct Setup {
+    pub(crate) opened: Opened,
+    pub(crate) limits: Limits,
+    pub(crate) world: Option<World>,
+    pub(crate) journal: Option<Journal>,
+    pub(crate) ranking: Option<Ranking>,
+}
+
+impl Setup {
+    /// Starts the search; returns the requests to open the indexes again, too.
+    pub(super) fn start(self) -> std::io::Result<(Arc<Env>, mpsc::Receiver<Reload>)> {
+        let Self { opened, limits, world, journal, ranking } = self;
+        let metrics = Arc::new(Metrics::default());
+        let index = RwLock::new(Arc::new(Index::start(opened, limits.queue, Arc::clone(&metrics))?));
+        let (reloads, asked) = mpsc::channel(1);
+        let (streams, closing) = (Streams::default(), watch::Sender::new(false));
+        let (draining, active) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let env = Env { index, metrics, limits, world, reloads, streams, journal, ranking, closing, draining, active };
+        Ok((Arc::new(env), asked))
+    }
 }
 
 /// A request to open the indexes again, and where its outcome goes.
@@ -67,21 +90,6 @@ impl Drop for Active {
 }
 
 impl Env {
-    pub(super) fn new(
-        index: Index,
-        metrics: Arc<Metrics>,
-        limits: Limits,
-        world: Option<World>,
-        journal: Option<Journal>,
-        ranking: Option<Ranking>,
-        reloads: mpsc::Sender<Reload>,
-    ) -> Self {
-        let (draining, active) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let (index, streams) = (RwLock::new(Arc::new(index)), Streams::default());
-        let closing = watch::Sender::new(false);
-        Self { index, metrics, limits, world, reloads, streams, journal, ranking, closing, draining, active }
-    }
-
     /// Counts a request as active. `None` if the server is shutting down.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Active> {
         // Counted before the question: `drain` may begin in between, and then waits for this one.
@@ -157,11 +165,6 @@ impl<S: Send + Sync> FromRequestParts<S> for View {
 }
 
 impl View {
-    /// Returns the digests of the indexes, for headers.
-    pub(super) fn digests(&self) -> HeaderValue {
-        self.index.digests.clone()
-    }
-
     /// Returns the number of documents per query. `field` is the request's name for it, `own` the route's default.
     pub(super) fn top_k(&self, field: &str, given: Option<i64>, own: usize) -> Result<usize, Problem> {
         let limits = &self.env.limits;

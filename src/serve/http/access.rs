@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use searchmill_engine::Failure;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,6 +28,16 @@ const LAST_ANSWERS: Duration = Duration::from_mins(1);
 /// Maximum size of a request body in bytes, unless set.
 const BODY_BYTES: usize = 8 << 20;
 
+/// Binds an address.
+pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
+    let bound = std::net::TcpListener::bind(address).and_then(|listener| {
+        // Tokio takes no blocking socket.
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| Failure::usage(format!("cannot listen on {address}: {error}")))
+}
+
 /// Access rules.
 pub(crate) struct Door {
     /// Required token in `Authorization: Bearer …`.
@@ -35,15 +46,15 @@ pub(crate) struct Door {
     /// pages whose host name resolves to this machine.)
     loopback: bool,
     /// Timeout for the head of a request, and for idle connections.
-    head: Duration,
+    pub(crate) head: Duration,
     /// Timeout for the body of a request.
     body: Duration,
     /// Maximum size of a request body in bytes.
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// Whether a path needs no token.
-    open: fn(&str) -> bool,
+    pub(crate) open: fn(&str) -> bool,
     /// Formats refusals.
-    format: fn(Refusal) -> Response,
+    pub(crate) format: fn(Refusal) -> Response,
 }
 
 impl Door {
@@ -51,28 +62,9 @@ impl Door {
     pub(crate) fn new(address: SocketAddr, token: Option<String>) -> Option<Self> {
         let loopback = address.ip().is_loopback();
         let format = IntoResponse::into_response;
-        let door = Self { token, loopback, head: HEAD, body: BODY, bytes: BODY_BYTES, open: is_health, format };
+        let door =
+            Self { token, loopback, head: HEAD, body: BODY, bytes: BODY_BYTES, open: |path| path == "/health", format };
         (loopback || door.token.is_some()).then_some(door)
-    }
-
-    /// Sets the maximum size of a request body.
-    pub(crate) fn with_bytes(self, bytes: usize) -> Self {
-        Self { bytes, ..self }
-    }
-
-    /// Sets the paths that need no token.
-    pub(crate) fn with_open(self, open: fn(&str) -> bool) -> Self {
-        Self { open, ..self }
-    }
-
-    /// Sets the format of refusals.
-    pub(crate) fn with_format(self, format: fn(Refusal) -> Response) -> Self {
-        Self { format, ..self }
-    }
-
-    /// Returns the timeout for the head of a request.
-    pub(crate) fn head(&self) -> Duration {
-        self.head
     }
 
     /// Lets requests pass to the routes as the rules allow.
@@ -107,10 +99,6 @@ fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-fn is_health(path: &str) -> bool {
-    path == "/health"
-}
-
 fn is_this_machine(host: &str) -> bool {
     // An IPv6 address stands in brackets, since a colon begins the port.
     let name = match host.strip_prefix('[') {
@@ -142,7 +130,7 @@ pub(crate) async fn serve(
     door: Door,
     until: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
-    let head = door.head();
+    let head = door.head;
     connect(listener, door.guard(router), head, until).await
 }
 

@@ -19,10 +19,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     };
     let refusal = Refusal::bad(format!("the body is not a valid request: {problem}"));
     // The problem begins with its path in the body, if there is one: `messages[0].role: …`.
-    let path = match problem.split_once(": ") {
-        Some((path, _)) if !path.contains(' ') => Some(path),
-        _ => None,
-    };
+    let path = problem.split_once(": ").map(|(path, _)| path).filter(|path| !path.contains(' '));
     // The name stands between back-quotes: serde's error has no field for it.
     let missing = problem.split_once("missing field `").and_then(|(_, rest)| rest.split('`').next());
     Err(match (path, missing) {

@@ -1,5 +1,7 @@
 //! Answers a request: whole, or as server-sent events.
 
+use std::convert::Infallible;
+
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
@@ -36,7 +38,11 @@ pub(crate) async fn answer(
     let events = served.model.start(request).map_err(Refusal::bad)?;
     if streams {
         let lines = Lines { events, answer, choice, begun: false, told: false, ended: false };
-        return Ok(lines.stream());
+        let chunks = unfold(lines, |mut lines| async move {
+            let text = lines.next().await?;
+            Some((Ok::<_, Infallible>(Bytes::from(text)), lines))
+        });
+        return Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(chunks)).into_response());
     }
     let done = finished(events).await.map_err(failed)?;
     Ok(Json(answer.whole(choice.whole(&done), &done)).into_response())
@@ -58,14 +64,6 @@ struct Lines<C> {
 }
 
 impl<C: Choice> Lines<C> {
-    fn stream(self) -> Response {
-        let chunks = unfold(self, |mut lines| async move {
-            let text = lines.next().await?;
-            Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), lines))
-        });
-        ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(chunks)).into_response()
-    }
-
     /// Returns the next events of the answer.
     async fn next(&mut self) -> Option<String> {
         if self.ended {

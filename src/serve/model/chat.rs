@@ -58,14 +58,9 @@ pub(crate) async fn complete(
     // Some templates open the thoughts in the prompt: the text of the model then only closes them.
     let speech = Speech::new(&served, fresh.clone(), offer, details, served.model.begins_in_thought(&prompt));
     let speech = if separate { speech } else { speech.in_one_text() };
-    let framed = Answer {
-        id: format!("chatcmpl-{fresh}"),
-        object: if options.streams() { "chat.completion.chunk" } else { "chat.completion" },
-        created: searchmill_engine::unix_time() as u64,
-        model: served.name.clone(),
-        prompt: details.token_ids.then(|| prompt.clone()),
-        with_usage: options.wants_usage(),
-    };
+    let object = if options.streams() { "chat.completion.chunk" } else { "chat.completion" };
+    let (id, prompt_ids) = (format!("chatcmpl-{fresh}"), details.token_ids.then(|| prompt.clone()));
+    let framed = Answer::new(&served, id, object, prompt_ids, options.wants_usage());
     let request = options.request(&served, "messages", prompt, logprobs)?;
     answer(&served, request, framed, speech).await
 }

@@ -54,14 +54,8 @@ pub(crate) async fn complete(
     let logprobs = own.logprobs.map(|count| few("logprobs", count)).transpose()?;
     let details = Details { logprobs: logprobs.is_some(), token_ids: options.wants_token_ids() };
     let prompt_ids = details.token_ids.then(|| prompt.clone());
-    let framed = Answer {
-        id: format!("cmpl-{}", served.fresh()),
-        object: "text_completion",
-        created: searchmill_engine::unix_time() as u64,
-        model: served.name.clone(),
-        prompt: prompt_ids.clone(),
-        with_usage: options.wants_usage(),
-    };
+    let id = format!("cmpl-{}", served.fresh());
+    let framed = Answer::new(&served, id, "text_completion", prompt_ids.clone(), options.wants_usage());
     let request = options.request(&served, "prompt", prompt, logprobs)?;
     answer(&served, request, framed, Text { served: Arc::clone(&served), prompt: prompt_ids, details }).await
 }

@@ -22,8 +22,7 @@ use searchmill_models::inference::TextModel;
 use serde_json::{Value, json};
 
 use self::wire::Served;
-use super::http::access;
-use super::http::access::Door;
+use super::http::access::{self, Door};
 use super::http::refusal::Refusal;
 
 /// Serves requests until the process is stopped.

@@ -116,23 +116,20 @@ impl Options {
     }
 
     fn sampling(&self) -> Result<Sampling, Refusal> {
-        let sampling = Sampling {
-            temperature: self.temperature.unwrap_or(1.0),
-            // As in vLLM: 0 and -1 mean all tokens.
-            top_k: usize::try_from(self.top_k.unwrap_or(0).max(0)).unwrap_or(0),
-            top_p: self.top_p.unwrap_or(1.0),
-        };
+        // As in vLLM: 0 and -1 mean all tokens.
+        let top_k = usize::try_from(self.top_k.unwrap_or(0).max(0)).unwrap_or(0);
+        let (temperature, top_p) = (self.temperature.unwrap_or(1.0), self.top_p.unwrap_or(1.0));
         // A number such as 1e39 is valid JSON, and infinite as an `f32`.
-        if !(sampling.temperature >= 0.0 && sampling.temperature.is_finite()) {
+        if !(temperature >= 0.0 && temperature.is_finite()) {
             return Err(Refusal::value("temperature", "`temperature` must be at least 0"));
         }
-        if !(sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
+        if !(top_p > 0.0 && top_p <= 1.0) {
             return Err(Refusal::value("top_p", "`top_p` must be above 0 and at most 1"));
         }
         if self.top_k.is_some_and(|count| count < -1) {
             return Err(Refusal::value("top_k", "`top_k` must be at least 1, or 0 or -1 (all tokens)"));
         }
-        Ok(sampling)
+        Ok(Sampling { temperature, top_k, top_p })
     }
 
     fn max_tokens(&self, served: &Served) -> Result<usize, Refusal> {
@@ -152,6 +149,11 @@ pub(super) fn few(param: &str, count: u32) -> Result<u32, Refusal> {
     Ok(count)
 }
 
+/// Options that the server does not implement, and that no value leaves without effect.
+const UNSUPPORTED: &str = "reasoning_effort audio prediction web_search_options prompt_logprobs prompt_embeds \
+    structured_outputs guided_json guided_regex guided_choice guided_grammar allowed_token_ids logits_processors \
+    chat_template documents truncate_prompt_tokens typical_p no_repeat_ngram_size structural_tag";
+
 /// Whether an option that the server does not implement has a value without effect. Names that it does not know are
 /// ignored.
 fn changes_nothing(name: &str, value: &Value) -> bool {
@@ -166,27 +168,8 @@ fn changes_nothing(name: &str, value: &Value) -> bool {
         "response_format" => value["type"] == "text",
         "modalities" => *value == json!(["text"]),
         "verbosity" => value == "medium",
-        "reasoning_effort"
-        | "audio"
-        | "prediction"
-        | "web_search_options"
-        | "prompt_logprobs"
-        | "prompt_embeds"
-        | "structured_outputs"
-        | "guided_json"
-        | "guided_regex"
-        | "guided_choice"
-        | "guided_grammar"
-        | "allowed_token_ids"
-        | "logits_processors"
-        | "chat_template"
-        | "documents"
-        | "truncate_prompt_tokens"
-        | "typical_p"
-        | "no_repeat_ngram_size"
-        | "structural_tag" => false,
         "skip_special_tokens" => *value == Value::Bool(true),
-        _ => true,
+        _ => UNSUPPORTED.split(' ').all(|unsupported| unsupported != name),
     }
 }
 

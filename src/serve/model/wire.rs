@@ -47,6 +47,17 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    pub(super) fn new(
+        served: &Served,
+        id: String,
+        object: &'static str,
+        prompt: Option<Vec<u32>>,
+        with_usage: bool,
+    ) -> Self {
+        let (created, model) = (searchmill_engine::unix_time() as u64, served.name.clone());
+        Self { id, object, created, model, prompt, with_usage }
+    }
+
     fn body(&self, choices: Value) -> Value {
         json!({"id": self.id, "object": self.object, "created": self.created, "model": self.model, "choices": choices})
     }

@@ -7,19 +7,7 @@ pub(super) const PAGE: &str = include_str!("built/index.html");
 pub(super) const SCRIPT: &[u8] = include_bytes!("built/page.js");
 pub(super) const STYLE: &[u8] = include_bytes!("built/page.css");
 
-fn asset(kind: &'static str, body: &'static [u8]) -> Response {
+pub(super) fn asset(kind: &'static str, body: &'static [u8]) -> Response {
     // The files belong to this build: a browser asks again after an update.
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], body).into_response()
-}
-
-pub(super) fn page() -> Response {
-    asset("text/html; charset=utf-8", PAGE.as_bytes())
-}
-
-pub(super) fn script() -> Response {
-    asset("text/javascript; charset=utf-8", SCRIPT)
-}
-
-pub(super) fn style() -> Response {
-    asset("text/css; charset=utf-8", STYLE)
 }

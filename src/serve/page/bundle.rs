@@ -71,15 +71,9 @@ pub(crate) fn write(session: Session, runs: &[String], rows: usize, folder: &Pat
     let written = Written { runs: runs.len(), ..Written::default() };
     let mut bundle = Bundle { page, runtime, server, folder, rows, holders, places: BTreeMap::new(), written };
     fs::create_dir(folder.join("data"))?;
-    let mut wholes = Vec::new();
-    for run in runs {
-        // All runs first: an artifact names every run of the bundle that has it.
-        wholes.push(bundle.whole(run)?);
-    }
-    let mut summaries = Vec::new();
-    for whole in wholes {
-        summaries.push(bundle.run(whole)?);
-    }
+    // All runs first: an artifact names every run of the bundle that has it.
+    let wholes = runs.iter().map(|run| bundle.whole(run)).collect::<Result<Vec<_>, _>>()?;
+    let summaries = wholes.into_iter().map(|whole| bundle.run(whole)).collect::<Result<Vec<_>, _>>()?;
     bundle.comparisons(&summaries)?;
     let labels = bundle.ask(&["labels"], &[]);
     bundle.save("labels", &Answers::from([("labels".to_owned(), labels)]))?;
@@ -128,9 +122,7 @@ impl Bundle<'_> {
             address.extend(utf8_percent_encode(part, NON_ALPHANUMERIC));
         }
         for (place, (name, value)) in query.iter().enumerate() {
-            address.push(if place == 0 { '?' } else { '&' });
-            address.push_str(name);
-            address.push('=');
+            address.push_str(&format!("{}{name}=", if place == 0 { '?' } else { '&' }));
             address.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
         }
         let request = Request::get(address).body(Body::empty()).map_err(broken)?;
@@ -299,12 +291,7 @@ impl Bundle<'_> {
     /// Returns the last events of a run, as they stand in its record.
     fn events(&self, run: &str) -> Result<Value, Failure> {
         let (lines, _) = self.page.session.runs().events_from(run, 0)?;
-        let mut kept = Vec::new();
-        for line in lines.lines() {
-            if !line.contains("\"node_progress\"") {
-                kept.push(line);
-            }
-        }
+        let mut kept: Vec<&str> = lines.lines().filter(|line| !line.contains("\"node_progress\"")).collect();
         let all = kept.len();
         Ok(json!({"lines": kept.split_off(all.saturating_sub(EVENTS))}))
     }
@@ -314,12 +301,8 @@ impl Bundle<'_> {
         let mut answers = Answers::new();
         let pipelines: BTreeSet<&str> = runs.iter().filter_map(|run| run["pipeline"].as_str()).collect();
         for pipeline in pipelines {
-            let mut ids = Vec::new();
-            for run in runs {
-                if run["pipeline"] == pipeline {
-                    ids.push(run["id"].as_str().unwrap_or_default());
-                }
-            }
+            let of_pipeline = runs.iter().filter(|run| run["pipeline"] == pipeline);
+            let mut ids: Vec<&str> = of_pipeline.map(|run| run["id"].as_str().unwrap_or_default()).collect();
             ids.sort_unstable();
             for (place, one) in ids.iter().enumerate() {
                 for other in &ids[place + 1..] {

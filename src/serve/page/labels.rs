@@ -22,15 +22,11 @@ pub(super) struct Asked {
 /// Answers `GET /api/labels`: the newest first.
 pub(super) async fn labels(State(page): State<Arc<Page>>, Query(asked): Query<Asked>) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
-        let (all, damaged) = page.session.store().labels()?;
-        let mut labels = Vec::new();
-        for label in all {
-            let is_asked = asked.artifact.is_none_or(|artifact| artifact == label.artifact)
-                && asked.row.as_ref().is_none_or(|row| *row == label.row);
-            if is_asked {
-                labels.push(label);
-            }
-        }
+        let (mut labels, damaged) = page.session.store().labels()?;
+        labels.retain(|label| {
+            asked.artifact.is_none_or(|artifact| artifact == label.artifact)
+                && asked.row.as_ref().is_none_or(|row| *row == label.row)
+        });
         Ok(json!({"labels": labels, "damaged": damaged}))
     });
     answer.await.map(Json)

@@ -40,15 +40,8 @@ pub(super) fn draw(nodes: &[NodeRun], edges: &[RunEdge], state: impl Fn(&NodeRun
     for node in nodes {
         let name = node.node.name();
         let place = *place_of.entry(name).or_insert_with(|| {
-            drawing.boxes.push(Box {
-                name: name.to_owned(),
-                operator: node.operator.clone(),
-                state: state(node),
-                nodes: 0,
-                first: node.node.clone(),
-                column: 0,
-                lane: 0,
-            });
+            let (name, operator, first) = (name.to_owned(), node.operator.clone(), node.node.clone());
+            drawing.boxes.push(Box { name, operator, state: state(node), nodes: 0, first, column: 0, lane: 0 });
             drawing.boxes.len() - 1
         });
         let found = &mut drawing.boxes[place];
@@ -91,14 +84,10 @@ pub(super) fn draw(nodes: &[NodeRun], edges: &[RunEdge], state: impl Fn(&NodeRun
 /// Gives each box a lane of its column, near those that it is connected with.
 fn place_in_lanes(drawing: &mut Drawing) {
     let mut columns: Vec<Vec<usize>> = vec![Vec::new(); drawing.columns];
-    for (place, found) in drawing.boxes.iter().enumerate() {
-        columns[found.column].push(place);
-    }
     let mut lane = vec![0_usize; drawing.boxes.len()];
-    for column in &columns {
-        for (at, place) in column.iter().enumerate() {
-            lane[*place] = at;
-        }
+    for (place, found) in drawing.boxes.iter().enumerate() {
+        lane[place] = columns[found.column].len();
+        columns[found.column].push(place);
     }
     for _ in 0..SWEEPS {
         for column in &mut columns {

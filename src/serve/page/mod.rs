@@ -1,7 +1,7 @@
 //! The page of `searchmill ui`: what a store holds and what runs now, as JSON for a browser, and the page itself.
 //!
-//! `runs` has pipelines, runs and nodes, `layout` where nodes stand in a drawing, `rows` the rows of tables, `live` the events of a run as they come, `assets`
-//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself, `plan` what the next run would do, `openapi` tells programs what they can ask, `bundle` writes all of it into a folder. `cells` turns
+//! `runs` has pipelines, runs, nodes and what the next run would do, `layout` where nodes stand in a drawing, `rows` the rows of tables, `live` the events of a run as they come, `assets`
+//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself, `openapi` tells programs what they can ask, `bundle` writes all of it into a folder. `cells` turns
 //! values into JSON, `state` and `views` keep what is looked at. All is a question to the engine's `Session`. A browser
 //! can write labels, pause schedules and ask for runs, nothing else.
 
@@ -13,7 +13,6 @@ mod labels;
 mod layout;
 mod live;
 mod openapi;
-mod plan;
 mod problem;
 mod rows;
 mod runs;
@@ -31,6 +30,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use searchmill_engine::{Failure, Session};
 
+use self::assets::{PAGE, SCRIPT, STYLE, asset};
 use self::problem::Problem;
 use self::state::Page;
 use super::http::access::{Door, connect, with_fallbacks};
@@ -47,15 +47,15 @@ base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-typ
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
     session: Session,
-    door: Door,
+    mut door: Door,
     until: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let page = Arc::new(Page::new(session, format!("http://{}", listener.local_addr()?)));
     page.announce();
-    let head = door.head();
-    let door =
-        // Browsers send no token for a page, a script or a frame; the addresses of files have a key instead.
-        door.with_format(|refusal| Problem::from(refusal).into_response()).with_open(|path| !path.starts_with("/api/"));
+    let head = door.head;
+    door.format = |refusal| Problem::from(refusal).into_response();
+    // Browsers send no token for a page, a script or a frame; the addresses of files have a key instead.
+    door.open = |path| !path.starts_with("/api/");
     let router = door.guard(router().with_state(page)).layer(from_fn(guarded));
     Ok(connect(tokio::net::TcpListener::from_std(listener)?, router, head, until).await?)
 }
@@ -63,7 +63,7 @@ pub(crate) async fn serve(
 fn router() -> Router<Arc<Page>> {
     let router = Router::new()
         .route("/api/pipelines", get(runs::pipelines))
-        .route("/api/plan", get(plan::plan))
+        .route("/api/plan", get(runs::plan))
         .route("/api/runs", get(runs::runs))
         .route("/api/runs/{run}", get(runs::run))
         .route("/api/runs/{run}/events", get(live::events))
@@ -78,15 +78,15 @@ fn router() -> Router<Arc<Page>> {
         .route("/api/openapi.json", get(openapi::document))
         .route("/api/schedules", post(schedules::act))
         .route("/files/{key}/{artifact}/{*name}", get(files::file))
-        .route("/page.js", get(|| async { assets::script() }))
-        .route("/page.css", get(|| async { assets::style() }));
+        .route("/page.js", get(|| async { asset("text/javascript; charset=utf-8", SCRIPT) }))
+        .route("/page.css", get(|| async { asset("text/css; charset=utf-8", STYLE) }));
     let router = with_fallbacks(router, |refusal| Problem::from(refusal).into_response());
     // Every other address is one of a view: the page finds what it shows.
     router.fallback(|uri: Uri| async move {
         if uri.path().starts_with("/api/") {
             Problem::missing(format!("there is nothing at GET {}", uri.path())).into_response()
         } else {
-            assets::page()
+            asset("text/html; charset=utf-8", PAGE.as_bytes())
         }
     })
 }

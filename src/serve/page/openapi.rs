@@ -9,6 +9,12 @@ type Route = (&'static str, &'static str, &'static str, &'static [&'static str])
 /// Which rows of a table, and in which order.
 const CHOSEN: &[&str] = &["port", "where", "sort", "scores", "columns", "from", "to", "texts", "whole"];
 
+/// What `POST /api/labels` answers.
+const LABEL: &str = "Keeps a label: run, node, port, row, mark (good, bad, unsure or null), note, author.";
+const ROW: &[&str] = &["port", "where", "sort", "scores", "id", "at", "texts"];
+const COLUMN: &[&str] = &["port", "where", "scores", "name"];
+const COMPARED: &[&str] = &["a", "b", "node", "with"];
+
 /// The routes, as in `router`: a test compares them.
 pub(super) const ROUTES: &[Route] = &[
     ("get", "/api/pipelines", "Pipelines with their last runs, runs that go on, and schedules.", &[]),
@@ -18,33 +24,13 @@ pub(super) const ROUTES: &[Route] = &[
     ("get", "/api/runs/{run}/events", "Events of a run as they come (server-sent events), from a byte on.", &["from"]),
     ("get", "/api/runs/{run}/nodes/{node}", "A node with its result, checks, params and inputs.", &[]),
     ("get", "/api/runs/{run}/nodes/{node}/rows", "Rows of an output; keys to sort by and columns a line each.", CHOSEN),
-    (
-        "get",
-        "/api/runs/{run}/nodes/{node}/row",
-        "One row, by id or place.",
-        &["port", "where", "sort", "scores", "id", "at", "texts"],
-    ),
-    (
-        "get",
-        "/api/runs/{run}/nodes/{node}/column",
-        "What a column holds: histogram or common values.",
-        &["port", "where", "scores", "name"],
-    ),
+    ("get", "/api/runs/{run}/nodes/{node}/row", "One row, by id or place.", ROW),
+    ("get", "/api/runs/{run}/nodes/{node}/column", "What a column holds: histogram or common values.", COLUMN),
     ("get", "/api/runs/{run}/nodes/{node}/rounds", "Questions by rounds of the node's loop.", &["name"]),
     ("get", "/api/artifacts/{artifact}", "An artifact with its files and the runs that have it.", &[]),
-    (
-        "get",
-        "/api/compare",
-        "What differs between two runs or two nodes, as `diff --json`.",
-        &["a", "b", "node", "with"],
-    ),
+    ("get", "/api/compare", "What differs between two runs or two nodes, as `diff --json`.", COMPARED),
     ("get", "/api/labels", "What people say of rows, the newest first.", &["artifact", "row"]),
-    (
-        "post",
-        "/api/labels",
-        "Keeps a label: run, node, port, row, mark (good, bad, unsure or null), note, author.",
-        &[],
-    ),
+    ("post", "/api/labels", LABEL, &[]),
     ("post", "/api/schedules", "Acts on a schedule: name, action (pause, resume, trigger).", &[]),
     ("get", "/api/openapi.json", "This document.", &[]),
 ];

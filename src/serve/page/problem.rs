@@ -33,9 +33,7 @@ impl Problem {
     pub(super) fn broken(message: impl Into<String>) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into(), help: None }
     }
-}
 
-impl Problem {
     /// Returns what the page is told.
     pub(super) fn into_json(self) -> Value {
         json!({"error": self.message, "help": self.help})

@@ -61,20 +61,13 @@ pub(super) struct Asked {
 
 impl Asked {
     fn choice(&self) -> Choice {
-        // With a time limit: the predicate is written by a user, and a slow one holds one of the few turns of `ask`.
-        let mut choice = Choice { pass: None, order: Vec::new(), limit: Some(LIMIT) };
         // A field of a form that was emptied is no condition.
-        if let Some(sql) = &self.condition
-            && !sql.trim().is_empty()
-        {
-            choice.pass = Some(("filter".to_owned(), json!({"where": sql})));
-        }
-        for key in self.sort.as_deref().unwrap_or_default().lines() {
-            if !key.trim().is_empty() {
-                choice.order.push(Order::written(key));
-            }
-        }
-        choice
+        let condition = self.condition.as_ref().filter(|sql| !sql.trim().is_empty());
+        let pass = condition.map(|sql| ("filter".to_owned(), json!({"where": sql})));
+        let keys = self.sort.as_deref().unwrap_or_default().lines();
+        let order = keys.filter(|key| !key.trim().is_empty()).map(Order::written).collect();
+        // With a time limit: the predicate is written by a user, and a slow one holds one of the few turns of `ask`.
+        Choice { pass, order, limit: Some(LIMIT) }
     }
 
     fn view(&self, page: &Page, run: &str, node: &str) -> Result<Arc<View>, Problem> {
@@ -273,12 +266,8 @@ fn listed(table: &Table) -> Vec<String> {
         _ => &["id"],
     };
     let of_kind = table.kind().schema();
-    let mut columns: Vec<String> = Vec::new();
-    for name in first {
-        if table.columns().iter().any(|field| field.name() == name) {
-            columns.push((*name).to_owned());
-        }
-    }
+    let first = first.iter().filter(|name| table.columns().iter().any(|field| field.name() == *name));
+    let mut columns: Vec<String> = first.map(|name| (*name).to_owned()).collect();
     for field in table.columns() {
         let is_nested = matches!(field.data_type(), DataType::Struct(_) | DataType::Map(..))
             || matches!(field.data_type(), DataType::List(item) if item.data_type().is_nested());

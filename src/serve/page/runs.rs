@@ -1,4 +1,4 @@
-//! Pipelines, runs, nodes, and what differs between two runs.
+//! Pipelines, runs, nodes, what differs between two runs, and what the next one would do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use searchmill_engine::operator::PortType;
-use searchmill_engine::{Failure, NodeOutcome, NodeRun, PastRun, Session};
+use searchmill_engine::{Failure, NodeOutcome, NodeRun, Overrides, PastRun, RunOptions, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use super::layout::draw;
 use super::problem::Problem;
 use super::schedules;
 use super::state::{Page, no_node};
-use crate::display::reasons::sentence;
+use crate::display::planned::{as_json, sentence};
 
 /// Runs of one answer, unless asked for.
 const RUNS: usize = 50;
@@ -254,6 +254,42 @@ pub(super) async fn compare(
         };
         let nodes = [node.as_str(), asked.with.as_ref().unwrap_or(node)];
         Ok(json!(page.session.runs().diff_nodes(&asked.a, &asked.b, nodes)?))
+    });
+    answer.await.map(Json)
+}
+
+/// Which pipeline.
+#[derive(Debug, Deserialize)]
+pub(super) struct Planned {
+    pipeline: String,
+}
+
+/// Answers `GET /api/plan`: the nodes, as `plan --json`, of the file as it stands now.
+pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Planned>) -> Result<Json<Value>, Problem> {
+    let answer = page.ask(move |page| {
+        let session = &page.session;
+        let mut newest = None;
+        for id in session.runs().ids()?.iter().rev() {
+            let run = session.runs().get(id)?;
+            // A run of another store was of a file elsewhere.
+            newest = run.record.filter(|record| !run.imported && record.pipeline == asked.pipeline);
+            if newest.is_some() {
+                break;
+            }
+        }
+        let Some(record) = newest else {
+            return Err(Problem::missing(format!("no run of this store is of `{}`", asked.pipeline)));
+        };
+        let overrides = Overrides { set: record.set.clone(), params_files: record.params_files.clone() };
+        let pipeline = session.check(&record.file, &overrides)?;
+        let survey = session.estimate(&pipeline, &RunOptions::default())?;
+        let mut nodes = Vec::new();
+        for (place, status) in &survey.nodes {
+            if let Some(node) = pipeline.plan.get(*place) {
+                nodes.push(as_json(session, node, status, survey.work.get(place)));
+            }
+        }
+        Ok(json!({"file": record.file, "set": record.set, "params_files": record.params_files, "nodes": nodes}))
     });
     answer.await.map(Json)
 }

@@ -20,13 +20,7 @@ pub(super) fn all(session: &Session) -> Result<Vec<Value>, Problem> {
         return Ok(Vec::new());
     }
     let schedules = session.store().schedules()?;
-    let mut all = Vec::new();
-    for name in schedules.names() {
-        if let Some(schedule) = schedule_json(&schedules, &name) {
-            all.push(schedule);
-        }
-    }
-    Ok(all)
+    Ok(schedules.names().iter().filter_map(|name| schedule_json(&schedules, name)).collect())
 }
 
 /// What a schedule is to do.

@@ -45,15 +45,9 @@ pub(super) struct Page {
 impl Page {
     pub(super) fn new(session: Session, address: String) -> Self {
         let key = format!("{:032x}", rand::random::<u128>());
-        Self {
-            session,
-            key,
-            views: Views::new(View::numbers),
-            // Tokio would start up to 512 blocking threads, and each question may read a whole table.
-            turns: Semaphore::new(AT_ONCE),
-            address,
-            shown: Mutex::default(),
-        }
+        // Tokio would start up to 512 blocking threads, and each question may read a whole table.
+        let turns = Semaphore::new(AT_ONCE);
+        Self { session, key, views: Views::new(View::numbers), turns, address, shown: Mutex::default() }
     }
 
     /// Lets runs find the page, if the store is there.
@@ -89,10 +83,8 @@ impl Page {
         });
         let answered = answered.await;
         drop(turn);
-        match answered {
-            Ok(answered) => answered,
-            // The question panicked.
-            Err(_) => Err(Problem::broken("the question could not be answered: see the log of the server")),
-        }
+        // An error: the question panicked.
+        answered
+            .unwrap_or_else(|_| Err(Problem::broken("the question could not be answered: see the log of the server")))
     }
 }

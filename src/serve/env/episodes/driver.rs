@@ -39,7 +39,7 @@ pub(crate) struct Served {
 /// An episode, from its reset to its end.
 pub(crate) struct Play {
     id: String,
-    question: Question,
+    pub(super) question: Question,
     /// `None` after the end.
     episode: Option<Episode>,
     /// Messages that the trainer knows.
@@ -47,7 +47,8 @@ pub(crate) struct Play {
     steps: u32,
     open: Option<Open>,
     reward: Option<f64>,
-    served: Served,
+    /// What an agent that plays alone was served.
+    pub(super) served: Served,
 }
 
 impl Play {
@@ -82,16 +83,6 @@ impl Play {
 
     pub(super) fn is_over(&self) -> bool {
         self.episode.is_none()
-    }
-
-    /// What an agent that plays alone was served.
-    pub(crate) fn served(&mut self) -> &mut Served {
-        &mut self.served
-    }
-
-    /// The question.
-    pub(crate) fn question(&self) -> &Question {
-        &self.question
     }
 
     /// Processes a message of the model. After a failed search, the same step can be repeated.

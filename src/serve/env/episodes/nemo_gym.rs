@@ -100,7 +100,7 @@ async fn tool(view: &View, id: &str, arguments: String) -> Result<Response, Prob
     let play = world.find(id)?;
     // Locked until the call is answered: parallel calls of an agent cannot exceed `max_searches` together.
     let mut play = play.lock().await;
-    let (environment, served) = (&world.environment, play.served());
+    let (environment, served) = (&world.environment, &mut play.served);
     let mut message = Message::text(Role::Assistant, "");
     let call = format!("call_{}", served.messages.len());
     message.tool_calls.push(ToolCall { id: call, name: environment.tool.clone(), arguments });
@@ -140,8 +140,8 @@ pub(crate) async fn verify(
     let environment = &world.environment;
     let (question, seen) = match session(&headers).map(|id| world.find(id)) {
         Some(Ok(play)) => {
-            let mut play = play.lock().await;
-            (play.question().clone(), play.served().messages.clone())
+            let play = play.lock().await;
+            (play.question.clone(), play.served.messages.clone())
         }
         // Without what the session was served, the reward would be another one.
         Some(Err(problem)) => return Err(problem),
@@ -247,14 +247,11 @@ fn played(
     trajectory.answer = last.map(|message| message.content.clone()).unwrap_or_default();
     trajectory.prediction = environment.rules.protocol.answer(&trajectory.answer).to_owned();
     let cut = response["incomplete_details"]["reason"] == "max_output_tokens";
-    let reason = if !trajectory.prediction.is_empty() {
-        "answered"
-    } else if cut {
-        "length"
-    } else if last.is_none() {
-        "max_turns"
-    } else {
-        "no_answer"
+    let reason = match last {
+        _ if !trajectory.prediction.is_empty() => "answered",
+        _ if cut => "length",
+        None => "max_turns",
+        Some(_) => "no_answer",
     };
     reason.clone_into(&mut trajectory.finish_reason);
     // The episode here has played no turn: the agent did, and its items are counted.

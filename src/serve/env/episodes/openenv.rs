@@ -70,22 +70,15 @@ pub(crate) async fn schema(view: View) -> Result<Json<Value>, Problem> {
     Ok(Json(json!({"action": action, "observation": observation, "state": state})))
 }
 
-pub(crate) async fn metadata(view: View) -> Result<Json<Value>, Problem> {
-    Ok(Json(describe(&view)?))
-}
-
 /// Describes the environment.
-pub(super) fn describe(view: &View) -> Result<Value, Problem> {
+pub(crate) async fn metadata(view: View) -> Result<Json<Value>, Problem> {
     let world = view.world()?;
     let environment = &world.environment;
     let protocol = environment.rules.protocol.name();
-    let description = format!(
-        "Answers {} questions by searching an index, in the protocol `{protocol}`{}.",
-        world.questions.len(),
-        if environment.rewards() { "" } else { "; without a reward" }
-    );
-    Ok(json!({"name": "searchmill", "description": description, "version": env!("CARGO_PKG_VERSION"),
-        "author": null, "readme_content": null, "documentation_url": null}))
+    let (count, rest) = (world.questions.len(), if environment.rewards() { "" } else { "; without a reward" });
+    let description = format!("Answers {count} questions by searching an index, in the protocol `{protocol}`{rest}.");
+    Ok(Json(json!({"name": "searchmill", "description": description, "version": env!("CARGO_PKG_VERSION"),
+        "author": null, "readme_content": null, "documentation_url": null})))
 }
 
 /// A connection's episode, which ends with it.

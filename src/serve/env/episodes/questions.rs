@@ -100,12 +100,11 @@ impl Questions {
     fn given(&self, text: &str, wanted: &Wanted) -> Result<Question, Problem> {
         match (&wanted.golden_answers, self.with_text(text)) {
             // Answers that the client sends outweigh those of a served question with the same text.
-            (Some(answers), _) => Ok(Question {
-                id: wanted.question_id.clone().unwrap_or_else(|| text.to_owned()),
-                question: text.to_owned(),
-                golden_answers: answers.clone(),
-                ..Question::default()
-            }),
+            (Some(answers), _) => {
+                let (question, golden_answers) = (text.to_owned(), answers.clone());
+                let id = wanted.question_id.as_ref().unwrap_or(&question).clone();
+                Ok(Question { id, question, golden_answers, ..Question::default() })
+            }
             (None, Some(known)) => Ok(known.clone()),
             (None, None) => {
                 let detail = "the question is not one of the served ones; send its `golden_answers` too";

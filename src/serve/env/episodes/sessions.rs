@@ -76,8 +76,23 @@ impl World {
             return Err(Problem::bad(why));
         }
         let (play, outcome) = Play::start(&self.environment, id.clone(), question);
+        let mut episodes = self.episodes.lock().unwrap_or_else(PoisonError::into_inner);
+        // A reset under the id of an open episode replaces it, and needs no further place.
+        if episodes.len() >= self.limits.most && !episodes.contains_key(&id) {
+            // Idle and finished ones are closed first.
+            episodes.retain(|_, entry| {
+                // A locked episode is in a step: it is not over.
+                let over = entry.play.try_lock().is_ok_and(|play| play.is_over());
+                !over && entry.used.elapsed() < self.limits.idle
+            });
+            if episodes.len() >= self.limits.most {
+                let (open, most) = (episodes.len(), self.limits.most);
+                let detail = format!("{open} episodes are open (limit {most}); try again later");
+                return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+            }
+        }
         let play = Arc::new(AsyncMutex::new(play));
-        self.add(id, Arc::clone(&play))?;
+        episodes.insert(id, Entry { play: Arc::clone(&play), used: Instant::now() });
         Ok((play, outcome))
     }
 
@@ -87,7 +102,7 @@ impl World {
     /// Fails if there is none with this id.
     pub(crate) fn find(&self, id: &str) -> Result<Shared, Problem> {
         let mut episodes = self.episodes.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that is too old stays in the map until `add` needs its place, but is not found.
+        // One that is too old stays in the map until `reset` needs its place, but is not found.
         if let Some(entry) = episodes.get_mut(id)
             && entry.used.elapsed() < self.limits.idle
         {
@@ -112,26 +127,6 @@ impl World {
     /// Returns the number of open episodes.
     pub(crate) fn open(&self) -> usize {
         self.episodes.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Adds an episode. At the limit, idle and finished episodes are closed first.
-    fn add(&self, id: String, play: Shared) -> Result<(), Problem> {
-        let mut episodes = self.episodes.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reset under the id of an open episode replaces it, and needs no further place.
-        if episodes.len() >= self.limits.most && !episodes.contains_key(&id) {
-            episodes.retain(|_, entry| {
-                // A locked episode is in a step: it is not over.
-                let over = entry.play.try_lock().is_ok_and(|play| play.is_over());
-                !over && entry.used.elapsed() < self.limits.idle
-            });
-            if episodes.len() >= self.limits.most {
-                let detail =
-                    format!("{} episodes are open (limit {}); try again later", episodes.len(), self.limits.most);
-                return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
-            }
-        }
-        episodes.insert(id, Entry { play, used: Instant::now() });
-        Ok(())
     }
 }
 

@@ -158,14 +158,16 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
     let world = view.world()?;
     let kind = data["type"].as_str();
     if kind == Some("list_tools") {
-        let tools = mcp_tools(&world.environment.tools());
+        let mut tools = Vec::new();
+        for definition in &world.environment.tools() {
+            let tool = &definition["function"];
+            let (name, about, schema) = (&tool["name"], &tool["description"], &tool["parameters"]);
+            tools.push(json!({"name": name, "description": about, "input_schema": schema}));
+        }
         return Ok(json!({"type": "observation",
             "data": {"observation": {"tools": tools}, "reward": null, "done": false}}));
     }
-    let tool = match kind {
-        Some("call_tool") => Some(data["tool_name"].as_str().unwrap_or_default().to_owned()),
-        _ => None,
-    };
+    let tool = (kind == Some("call_tool")).then(|| data["tool_name"].as_str().unwrap_or_default().to_owned());
     let action = match &tool {
         Some(name) => action(json!({"message": "", "tool_calls": [{"name": name, "arguments": data["arguments"]}]}))?,
         None => action(data)?,
@@ -184,14 +186,6 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
         observation["error"] = Value::Null;
     }
     Ok(answer)
-}
-
-/// Returns the tools in OpenEnv's form.
-fn mcp_tools(definitions: &[Value]) -> Value {
-    let functions = definitions.iter().map(|definition| &definition["function"]);
-    functions
-        .map(|one| json!({"name": one["name"], "description": one["description"], "input_schema": one["parameters"]}))
-        .collect()
 }
 
 async fn state(held: &Held) -> Result<Value, Problem> {

@@ -4,7 +4,6 @@
 use axum::Json;
 use axum::extract::RawQuery;
 use percent_encoding::percent_decode_str;
-use searchmill_retrieval::Numbered;
 use serde_json::{Value, json};
 
 use crate::serve::env::problem::Problem;
@@ -28,13 +27,9 @@ pub(crate) async fn search(view: View, RawQuery(raw): RawQuery) -> Result<Json<V
     // The default of the server (`--top-k`) may be larger than what the original returns.
     let top_k = view.top_k("k", k, K)?.min(MOST as usize);
     let found = view.search(vec![query.clone()], top_k).await?.pop().unwrap_or_default();
-    Ok(Json(json!({"query": query, "topk": ranked(&found)})))
-}
-
-fn ranked(found: &[Numbered]) -> Vec<Value> {
     let scores: Vec<f64> = found.iter().map(|chunk| chunk.found.score).collect();
     let mut passages = Vec::with_capacity(found.len());
-    for (chunk, prob) in found.iter().zip(softmax(&scores)) {
+    for (chunk, prob) in found.into_iter().zip(softmax(&scores)) {
         let (title, text) = lines(&chunk.found);
         passages.push(json!({
             "text": format!("{title} | {text}"),
@@ -44,7 +39,7 @@ fn ranked(found: &[Numbered]) -> Vec<Value> {
             "prob": prob,
         }));
     }
-    passages
+    Ok(Json(json!({"query": query, "topk": passages})))
 }
 
 /// Softmax over the returned passages. (The original overflows: it does not subtract the maximum.)

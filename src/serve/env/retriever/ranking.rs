@@ -30,11 +30,8 @@ impl Ranking {
         let ranked = tokio::task::spawn_blocking(move || {
             let mut ranked = Vec::with_capacity(lists.len());
             for (query, list) in queries.iter().zip(lists) {
-                let (mut numbers, mut found) = (Vec::with_capacity(list.len()), Vec::with_capacity(list.len()));
-                for passage in list {
-                    numbers.push(passage.number);
-                    found.push(passage.found);
-                }
+                let passages = list.into_iter().map(|passage| (passage.number, passage.found));
+                let (numbers, found): (Vec<_>, Vec<_>) = passages.unzip();
                 // The function is not asked about nothing.
                 let order = if found.is_empty() { Vec::new() } else { function.order(query, &found)? };
                 let mut first = Vec::with_capacity(order.len().min(top_k));

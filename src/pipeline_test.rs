@@ -1,9 +1,9 @@
-//! Plays the script of a test as an OpenAI-compatible server. A request that the script does not answer is refused and
-//! reported.
+//! The model of a test: an OpenAI-compatible server on loopback that plays the script in place of all endpoints. A request
+//! that the script does not answer is refused and reported.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -59,11 +59,8 @@ impl Player {
         let stage = Arc::new(Stage { script, state: Mutex::new(Played::default()) });
         let router = Router::new().fallback(respond).with_state(Arc::clone(&stage));
         runtime.spawn(async move {
-            let served = match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => axum::serve(listener, router).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = served {
+            let served = async { axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await };
+            if let Err(error) = served.await {
                 tracing::warn!("the scripted model failed: {error}");
             }
         });
@@ -77,43 +74,43 @@ impl Player {
 
     /// Says which answers of the script were not asked for.
     pub(crate) fn unused(&self) -> Vec<String> {
-        unused(&self.stage.script, &self.stage.state.lock().unwrap_or_else(PoisonError::into_inner).given)
+        let state = self.stage.played();
+        let mut unused = Vec::new();
+        for (position, scripted) in self.stage.script.iter().enumerate() {
+            for turn in 0..scripted.answers.len() {
+                if state.given.contains(&(position, turn)) {
+                    continue;
+                }
+                let what = match scripted.answers.len() {
+                    1 => "the answer".to_owned(),
+                    count => format!("answer {} of {count}", turn + 1),
+                };
+                unused.push(match &scripted.when {
+                    Some(when) => format!("{what} to `when: {when}` was never asked for"),
+                    None => format!("{what} at place {} of `model` was never asked for", position + 1),
+                });
+            }
+        }
+        unused
     }
 
     /// Returns the requests that were refused.
     pub(crate) fn refused(&self) -> Vec<Refused> {
-        self.stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.clone()
+        self.stage.played().refused.clone()
     }
-}
-
-/// Says which answers were not given.
-fn unused(script: &[Scripted], given: &BTreeSet<(usize, usize)>) -> Vec<String> {
-    let mut unused = Vec::new();
-    for (position, scripted) in script.iter().enumerate() {
-        for turn in 0..scripted.answers.len() {
-            if given.contains(&(position, turn)) {
-                continue;
-            }
-            let what = match scripted.answers.len() {
-                1 => "the answer".to_owned(),
-                count => format!("answer {} of {count}", turn + 1),
-            };
-            unused.push(match &scripted.when {
-                Some(when) => format!("{what} to `when: {when}` was never asked for"),
-                None => format!("{what} at place {} of `model` was never asked for", position + 1),
-            });
-        }
-    }
-    unused
 }
 
 impl Stage {
+    fn played(&self) -> MutexGuard<'_, Played> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the message that answers a request.
     fn answer(&self, body: &Value) -> Option<Value> {
         // The turn comes from the request: conversations at the same time do not advance each other.
         let (text, turn) = (asked(body), turns(body));
         // Held until the answer is taken: an answer without `when` is given once.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.played();
         let mut script = self.script.iter();
         let matching = script.position(|scripted| scripted.when.as_ref().is_some_and(|when| text.contains(when)));
         let (position, turn) = if let Some(position) = matching {
@@ -146,12 +143,9 @@ async fn respond(State(stage): State<Arc<Stage>>, uri: Uri, body: Bytes) -> Resp
         None => (String::from_utf8_lossy(&body).into_owned(), 0),
     };
     let text: String = text.chars().take(SHOWN).collect();
-    let last = match &parsed {
-        Some(body) if answers > 0 => last(body),
-        _ => None,
-    };
+    let last = parsed.as_ref().filter(|_| answers > 0).and_then(last);
     let refused = Refused { path: uri.path().to_owned(), text: text.clone(), answers, last };
-    stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.push(refused);
+    stage.played().refused.push(refused);
     let message = format!("the script of the test has no answer to this request: {text}");
     let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
     // No status that a client retries: the test ends without waiting.
