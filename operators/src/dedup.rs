@@ -145,9 +145,7 @@ fn issues(params: &DedupParams) -> Vec<ParamIssue> {
     if params.by.is_empty() {
         issues.push(ParamIssue::new("by", "name at least one column"));
     }
-    for (index, text) in params.by.iter().enumerate() {
-        issues.extend(check_key(&format!("by.{index}"), text));
-    }
+    issues.extend(check_keys("by", &params.by));
     issues
 }
 
