@@ -59,11 +59,6 @@ impl Answer {
     pub(super) fn text(&self) -> String {
         if self.seen.is_empty() { String::new() } else { format!(" ({})", self.seen.join(", ")) }
     }
-
-    /// Says that a condition does not hold; `None` if it does.
-    pub(super) fn broken(&self, name: &str) -> Option<String> {
-        if self.holds() { None } else { Some(format!("`{name}` does not hold{}", self.text())) }
-    }
 }
 
 impl Question {
@@ -76,32 +71,22 @@ impl Question {
         let frame = planned.map_err(|error| explain(&self.path, error, tables))?;
         require_repeatable_plan(&self.path, frame.logical_plan())?;
         check_types(session, &self.path, frame.logical_plan(), tables)?;
-        self.check_columns(&frame)?;
-        Ok(frame)
-    }
-
-    fn check_columns(&self, frame: &DataFrame) -> Result<(), OperatorError> {
-        let fields = frame.schema().fields();
-        let kind = fields.first().map_or(&DataType::Null, |field| field.data_type());
-        // A NULL fits: the run says that the query gives none.
-        let (fits, what) = match self.wants {
-            Wants::Number => (kind.is_numeric() || kind.is_null(), "a number"),
-            Wants::Truth => (matches!(kind, DataType::Boolean | DataType::Null), "true or false"),
-        };
-        let path = &self.path;
+        let (path, fields) = (&self.path, frame.schema().fields());
         if self.wants == Wants::Number && fields.len() != 1 {
             let message = format!("`{path}`: one number is needed, and the query gives {} columns", fields.len());
             return Err(OperatorError::pipeline(message).with_help("select one expression"));
         }
-        if !fits {
+        let kind = fields.first().map_or(&DataType::Null, |field| field.data_type());
+        let (fits, what, help) = match self.wants {
+            Wants::Number => (kind.is_numeric(), "a number", "select a number, for example `max(f1)`"),
+            Wants::Truth => (kind == &DataType::Boolean, "true or false", "compare it, for example `max(f1) >= 0.8`"),
+        };
+        // A NULL fits: the run says that the query gives none.
+        if !fits && !kind.is_null() {
             let message = format!("`{path}`: {what} is needed, and the query gives {kind}");
-            let help = match self.wants {
-                Wants::Number => "select a number, for example `max(f1)`",
-                Wants::Truth => "compare it, for example `max(f1) >= 0.8`",
-            };
             return Err(OperatorError::pipeline(message).with_help(help));
         }
-        Ok(())
+        Ok(frame)
     }
 
     /// Runs the query.

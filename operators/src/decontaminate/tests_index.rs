@@ -38,6 +38,7 @@ pub(super) struct Found {
 }
 
 /// The rows of the test sets, in order.
+#[derive(Default)]
 pub(super) struct TestsIndex {
     ngram: usize,
     min_words: usize,
@@ -59,19 +60,8 @@ pub(super) struct TestsIndex {
 impl TestsIndex {
     pub(super) fn new(ngram: usize, min_words: usize, minhash: Option<&Minhash>) -> Self {
         let sketcher = minhash.map(Sketcher::new);
-        Self {
-            ngram,
-            min_words,
-            bands: sketcher.as_ref().map(Sketcher::bands),
-            sketcher,
-            tests: Vec::new(),
-            sets: 0,
-            short: 0,
-            compares_all: false,
-            rows: 0,
-            lengths: BTreeSet::new(),
-            grams: IndexMap::new(),
-        }
+        let bands = sketcher.as_ref().map(Sketcher::bands);
+        Self { ngram, min_words, sketcher, bands, ..Self::default() }
     }
 
     /// Starts the next test set.
