@@ -107,13 +107,10 @@ impl Cut {
                 vec![ParamIssue::new("cut.first_correct.easy_below", "must be at least 1")]
             }
             Self::FirstCorrect { easy_below, difficult_above } if difficult_above.saturating_add(1) < *easy_below => {
-                let message = format!(
-                    "samples from {} to {} would be both easy and difficult",
-                    difficult_above + 1,
-                    easy_below - 1
-                );
-                let help = format!("write {} or more", easy_below - 1);
-                vec![ParamIssue::new("cut.first_correct.difficult_above", message).with_help(help)]
+                let (from, to) = (difficult_above + 1, easy_below - 1);
+                let message = format!("samples from {from} to {to} would be both easy and difficult");
+                let issue = ParamIssue::new("cut.first_correct.difficult_above", message);
+                vec![issue.with_help(format!("write {to} or more"))]
             }
             Self::FirstCorrect { .. } => Vec::new(),
             Self::PassRate(bins) => bin_issues(bins),
