@@ -155,17 +155,13 @@ pub(crate) fn measure_groups(
     measured
 }
 
-/// Measures groups of questions without trajectories, for which only baselines are defined. `questions`: id and type.
-pub(crate) fn measure_questions(
-    questions: &[(&String, &str)],
-    baselines: &Baselines,
-    bootstrap: &Bootstrap,
-) -> Vec<Group> {
+/// Measures groups of questions without trajectories, for which only baselines are defined. `asked`: id and type.
+pub(crate) fn measure_questions(asked: &[(&String, &str)], baselines: &Baselines, bootstrap: &Bootstrap) -> Vec<Group> {
     let mut types: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
-    for (id, kind) in questions {
+    for (id, kind) in asked {
         types.entry(kind).or_default().push(id);
     }
-    let mut groups = vec![(None, "all", questions.iter().map(|(id, _)| *id).collect())];
+    let mut groups = vec![(None, "all", asked.iter().map(|(id, _)| *id).collect())];
     groups.extend(types.into_iter().map(|(kind, ids)| (Some(QUESTION_TYPE.to_owned()), kind, ids)));
     let mut measured = Vec::with_capacity(groups.len());
     for (index, (column, label, ids)) in groups.into_iter().enumerate() {

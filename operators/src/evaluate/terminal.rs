@@ -41,9 +41,11 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     if evaluation.has_answers() {
         tables.push(headline(evaluation));
     }
-    tables.extend(own(evaluation));
-    tables.extend(Family::OTHERS.into_iter().filter_map(|family| of_family(evaluation, family)));
-    tables.extend(verdicts(evaluation));
+    tables.push(own(evaluation));
+    tables.extend(Family::OTHERS.map(|family| of_family(evaluation, family)));
+    tables.push(verdicts(evaluation));
+    // Tables of what was not asked for have no rows.
+    tables.retain(|table| !table.rows.is_empty());
     tables.extend(retrieval(evaluation));
     if evaluation.has_trajectories {
         tables.push(dataset(evaluation));
@@ -156,8 +158,8 @@ fn headline(evaluation: &Evaluation) -> Table {
     table
 }
 
-/// The metrics of another family; `None` if it was not asked for.
-fn of_family(evaluation: &Evaluation, family: Family) -> Option<Table> {
+/// The metrics of another family; no rows if it was not asked for.
+fn of_family(evaluation: &Evaluation, family: Family) -> Table {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new(family.title(), &["Metric", "Score", &interval]);
     for (name, estimate) in &evaluation.all().measures {
@@ -168,11 +170,11 @@ fn of_family(evaluation: &Evaluation, family: Family) -> Option<Table> {
             table.row([title, score, range]);
         }
     }
-    (!table.rows.is_empty()).then_some(table)
+    table
 }
 
-/// Verdicts of judges with the rows that they are shares of; `None` without verdicts.
-fn verdicts(evaluation: &Evaluation) -> Option<Table> {
+/// Verdicts of judges with the rows that they are shares of.
+fn verdicts(evaluation: &Evaluation) -> Table {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new("Verdicts", &["Verdict", "Score", &interval, "Rows", "Without verdict"]);
     let all = evaluation.all();
@@ -188,11 +190,11 @@ fn verdicts(evaluation: &Evaluation) -> Option<Table> {
         let title = if is_acc_l { format!("{name} (ACC_L)") } else { name.clone() };
         table.row([title, score, range, estimate.count.to_string(), without.to_string()]);
     }
-    (!table.rows.is_empty()).then_some(table)
+    table
 }
 
-/// The user's measures; `None` without any.
-fn own(evaluation: &Evaluation) -> Option<Table> {
+/// The user's measures.
+fn own(evaluation: &Evaluation) -> Table {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new("Measures", &["Measure", "Value", &interval, "Rows", "Definition"]);
     for (name, measure) in &evaluation.own {
@@ -202,10 +204,9 @@ fn own(evaluation: &Evaluation) -> Option<Table> {
             (Some(low), Some(high)) => format!("{} – {}", number(low), number(high)),
             _ => NOTHING.to_owned(),
         };
-        let count = estimate.count.to_string();
-        table.row([name.clone(), number(estimate.value), range, count, measure.about()]);
+        table.row([name.clone(), number(estimate.value), range, estimate.count.to_string(), measure.about()]);
     }
-    (!table.rows.is_empty()).then_some(table)
+    table
 }
 
 /// One table per grouping.
