@@ -202,13 +202,12 @@ impl<'a> Own<'a> {
         }
         let further = further_fields(&trajectories.schema()).into_iter();
         let further = further.map(|(index, field)| (field, Arc::clone(trajectories.column(index)))).collect();
-        let own = self
-            .measures
-            .iter()
-            .zip(values)
-            .map(|((name, ..), values)| (Field::new(*name, DataType::Float64, true), Arc::new(values) as ArrayRef));
+        let mut own: Vec<(Field, ArrayRef)> = Vec::with_capacity(values.len());
+        for ((name, ..), values) in self.measures.iter().zip(values) {
+            own.push((Field::new(*name, DataType::Float64, true), Arc::new(values)));
+        }
         // A measure replaces a column of the trajectories of the same name.
-        with_columns(&with_columns(&scores, further)?, own.collect())
+        with_columns(&with_columns(&scores, further)?, own)
     }
 
     fn values(&self, batch: &RecordBatch) -> Result<Vec<Float64Array>, OperatorError> {

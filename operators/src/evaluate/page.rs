@@ -9,11 +9,9 @@ use super::dynamics::{ByOutcome, Distribution};
 use super::figures::Evaluation;
 use super::measure::Group;
 use super::terminal::{HEADLINE, notes, tables};
-use crate::shared::html;
-use crate::shared::html::conversation;
 use crate::shared::html::plot::{Estimate, Plot, Series, Unit, escape};
 use crate::shared::html::table::{Table, percent, share};
-use crate::shared::html::{Card, list};
+use crate::shared::html::{self, Card, conversation, list};
 use crate::shared::statistics::Measure;
 
 /// All, success and failure with their CSS classes.
