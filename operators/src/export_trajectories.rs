@@ -109,11 +109,8 @@ impl Operator for ExportTrajectories {
     ];
 
     fn declare(params: &ExportTrajectoriesParams) -> Declaration {
-        let ports = Ports::new().rows_in(TRAJECTORIES, &[RecordKind::Trajectory], "trajectories to export").tree_out(
-            FILES,
-            TreeKind::Files,
-            "the files of the format",
-        );
+        let ports = Ports::new().rows_in(TRAJECTORIES, &[RecordKind::Trajectory], "trajectories to export");
+        let ports = ports.tree_out(FILES, TreeKind::Files, "the files of the format");
         let is_unnamed = params.name.trim().is_empty();
         let issue = ParamIssue::new("name", "is blank").with_help("write a name, or remove the param");
         carry::checked(Declaration::pure(ports).issues(is_unnamed.then_some(issue)), TRAJECTORIES, &params.carry)
@@ -161,7 +158,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
                     let help = "put `{op: reward, from: …, with: {sum: [{f1: 1}]}}` before the node";
                     return Err(OperatorError::pipeline(message).with_help(help));
                 }
-                let mut questions: HashMap<String, (usize, usize)> = HashMap::new();
+                let mut questions: HashMap<String, [usize; 2]> = HashMap::new();
                 let mut rejects = Vec::new();
                 self.each(inputs, context, |row, rewards, carried| {
                     let Some(rewards) = rewards else {
@@ -169,10 +166,9 @@ impl BlockingKernel for ExportTrajectoriesParams {
                         return Ok(());
                     };
                     let next = questions.len();
-                    let (task, rollouts) = questions.entry(row.question_id.clone()).or_insert((next, 0));
-                    let indices = nemo_gym::Indices { task: *task, rollout: *rollouts };
-                    *rollouts += 1;
-                    let [asked, done] = nemo_gym::lines(row, rewards, &self.name, &indices);
+                    let indices = questions.entry(row.question_id.clone()).or_insert([next, 0]);
+                    let [asked, done] = nemo_gym::lines(row, rewards, &self.name, *indices);
+                    indices[1] += 1;
                     writeln!(asked_file, "{asked}")?;
                     Ok(writeln!(done_file, "{}", with_carried(done, "", carried))?)
                 })?;
@@ -213,11 +209,9 @@ impl ExportTrajectoriesParams {
         if self.carry.is_empty() {
             return Ok(vec![Value::Null; batch.num_rows()]);
         }
-        let mut values = Vec::with_capacity(batch.num_rows());
-        for line in carry::lines(batch, &self.carry)?.lines() {
-            values.push(serde_json::from_str(line).map_err(|error| OperatorError::engine(error.to_string()))?);
-        }
-        Ok(values)
+        let lines = carry::lines(batch, &self.carry)?;
+        let values = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+        values.map_err(|error| OperatorError::engine(error.to_string()))
     }
 
     /// Passes every trajectory to `take`, in order, with its reward if the format has rewards, and the values of `carry`.
