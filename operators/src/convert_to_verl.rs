@@ -91,11 +91,8 @@ impl Operator for ConvertToVerl {
     ];
 
     fn declare(params: &ConvertToVerlParams) -> Declaration {
-        let ports = Ports::new().rows_in(QUESTIONS, &[RecordKind::Question], "questions with golden answers").rows_out(
-            ROWS,
-            RecordKind::Table,
-            "rows in the trainer's layout",
-        );
+        let ports = Ports::new().rows_in(QUESTIONS, &[RecordKind::Question], "questions with golden answers");
+        let ports = ports.rows_out(ROWS, RecordKind::Table, "rows in the trainer's layout");
         carry::checked(Declaration::pure(ports).issues(issues(params)), QUESTIONS, &params.carry)
     }
 
@@ -161,15 +158,13 @@ impl ConvertToVerlParams {
                     field("extra_info", extra),
                 ]
             }
-            Layout::Research => {
-                vec![
-                    field("data_source", DataType::LargeUtf8),
-                    field("question", DataType::LargeUtf8),
-                    field("ability", DataType::LargeUtf8),
-                    field("reward_model", reward_model(list(DataType::Utf8))),
-                    field("extra_info", structure(vec![field("id", DataType::Utf8)])),
-                ]
-            }
+            Layout::Research => vec![
+                field("data_source", DataType::LargeUtf8),
+                field("question", DataType::LargeUtf8),
+                field("ability", DataType::LargeUtf8),
+                field("reward_model", reward_model(list(DataType::Utf8))),
+                field("extra_info", structure(vec![field("id", DataType::Utf8)])),
+            ],
             Layout::Verl => {
                 let create = structure(vec![
                     field("ground_truth", target()),
@@ -219,15 +214,13 @@ impl ConvertToVerlParams {
                     "extra_info": {"split": self.split, "index": index},
                 })
             }
-            Layout::Research => {
-                json!({
-                    "data_source": self.data_source(),
-                    "question": question.question,
-                    "ability": "qa",
-                    "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
-                    "extra_info": {"id": question.id},
-                })
-            }
+            Layout::Research => json!({
+                "data_source": self.data_source(),
+                "question": question.question,
+                "ability": "qa",
+                "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
+                "extra_info": {"id": question.id},
+            }),
             Layout::Verl => {
                 // verl's `default_compute_score` selects the reward of its search example by names with this prefix.
                 let source = format!("searchR1_{}", self.data_source());
@@ -302,9 +295,8 @@ impl BlockingKernel for ConvertToVerlParams {
             if rows.is_empty() {
                 continue;
             }
-            let mut decoder =
-                // `flush` returns at most the batch size, so the batch size is all rows.
-                ReaderBuilder::new(SchemaRef::clone(&schema)).with_batch_size(rows.len()).build_decoder()?;
+            // `flush` returns at most the batch size, so the batch size is all rows.
+            let mut decoder = ReaderBuilder::new(Arc::clone(&schema)).with_batch_size(rows.len()).build_decoder()?;
             decoder.serialize(&rows)?;
             let rows =
                 decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))?;

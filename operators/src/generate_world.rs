@@ -136,11 +136,9 @@ impl Operator for GenerateWorld {
     ];
 
     fn declare(params: &Params) -> Declaration {
-        let ports = Ports::new().rows_out("documents", RecordKind::Document, "the news, in random order").rows_out(
-            "questions",
-            RecordKind::Question,
-            "questions with golden answers and the sentences that support them",
-        );
+        let about = "questions with golden answers and the sentences that support them";
+        let ports = Ports::new().rows_out("documents", RecordKind::Document, "the news, in random order");
+        let ports = ports.rows_out("questions", RecordKind::Question, about);
         Declaration::seeded(ports).issues(issues(params)).gives_plain_columns()
     }
 
@@ -167,8 +165,7 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
     for kind in QuestionType::ALL {
         let share = params.question_types.of(kind);
         if !share.is_finite() || share < 0.0 {
-            let path = format!("question_types.{}", kind.name());
-            issues.push(ParamIssue::new(path, "must be a number from 0 up"));
+            issues.push(ParamIssue::new(format!("question_types.{}", kind.name()), "must be a number from 0 up"));
         }
     }
     let has_types = params.question_types.sum() > 0.0;
@@ -205,46 +202,35 @@ impl BlockingKernel for Params {
 }
 
 impl Params {
+    /// Returns questions without duplicates, no answer too frequent.
     fn drafts(&self, world: &World, context: &Context) -> Result<Vec<Draft>, OperatorError> {
-        let mut exam = Exam::default();
-        let kinds = self.question_types.sequence(self.questions);
-        for (number, kind) in kinds.into_iter().enumerate() {
+        let mut drafts = Vec::new();
+        let (mut asked, mut answered) = (BTreeSet::new(), BTreeMap::<(QuestionType, String), usize>::new());
+        for (number, kind) in self.question_types.sequence(self.questions).into_iter().enumerate() {
             context.check_cancelled()?;
             let hops = self.min_hops..=self.max_hops;
-            let mut drafts =
+            // A frequent answer would raise the scores that are possible without reading a document: it has at most two
+            // uses plus 1 % of the questions so far.
+            let most = 2 + drafts.len() / 100;
+            let mut attempts =
                 (0..ATTEMPTS).filter_map(|attempt| draft(world, kind, hops.clone(), number as u64, attempt));
-            let Some(draft) = drafts.find(|draft| exam.is_welcome(draft)) else {
+            let found = attempts.find(|draft| {
+                let uses = answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
+                // All null questions have the same answer.
+                !asked.contains(&draft.text) && (draft.kind == QuestionType::Null || uses < most)
+            });
+            let Some(draft) = found else {
                 let (documents, kind) = (self.documents, kind.name());
                 let message =
                     format!("a world of {documents} documents has no further {kind} question after {number} questions");
                 let help = "ask for more `documents` or fewer `questions`, or widen `min_hops` to `max_hops`";
                 return Err(OperatorError::pipeline(message).with_help(help));
             };
-            exam.asked.insert(draft.text.clone());
-            *exam.answered.entry((draft.kind, draft.answers[0].clone())).or_default() += 1;
-            exam.drafts.push(draft);
+            asked.insert(draft.text.clone());
+            *answered.entry((draft.kind, draft.answers[0].clone())).or_default() += 1;
+            drafts.push(draft);
         }
-        Ok(exam.drafts)
-    }
-}
-
-/// Accepted questions: no duplicates, no answer too frequent.
-#[derive(Default)]
-struct Exam {
-    drafts: Vec<Draft>,
-    asked: BTreeSet<String>,
-    answered: BTreeMap<(QuestionType, String), usize>,
-}
-
-impl Exam {
-    /// Whether the question is new and its answer not too frequent: at most two uses plus 1 % of the questions so
-    /// far. Null questions have no such limit.
-    fn is_welcome(&self, draft: &Draft) -> bool {
-        // A frequent answer would raise the scores that are possible without reading a document.
-        let most = 2 + self.drafts.len() / 100;
-        let uses = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
-        // All null questions have the same answer.
-        !self.asked.contains(&draft.text) && (draft.kind == QuestionType::Null || uses < most)
+        Ok(drafts)
     }
 }
 

@@ -128,14 +128,9 @@ impl Operator for InitModel {
 
 fn ports() -> Ports {
     let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
-    Ports::new()
-        .input_of(
-            "corpus",
-            Accept::Rows(kinds),
-            Arity::Many,
-            "Text to train the tokenizer on: rendered examples, chunks, documents, questions.",
-        )
-        .tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
+    let about = "Text to train the tokenizer on: rendered examples, chunks, documents, questions.";
+    let ports = Ports::new().input_of("corpus", Accept::Rows(kinds), Arity::Many, about);
+    ports.tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
 }
 
 fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
@@ -153,10 +148,8 @@ fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
         issues.push(ParamIssue::new("whole_phrases", "must be above 0 and at most 1, or null"));
     }
     // Shapes that contradict each other are found by the reader of models; the ids of tokens do not matter to it.
-    let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
-    if let Err(problem) = problem {
-        issues.push(ParamIssue::new("", problem.message));
-    }
+    let shape = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
+    issues.extend(shape.err().map(|problem| ParamIssue::new("", problem.message)));
     issues
 }
 
@@ -197,10 +190,7 @@ impl BlockingKernel for InitModelParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let texts = corpus(inputs)?;
         context.check_cancelled()?;
-        let phrases = match self.whole_phrases {
-            Some(share) => phrases::phrases(&texts, share),
-            None => Vec::new(),
-        };
+        let phrases = self.whole_phrases.map(|share| phrases::phrases(&texts, share)).unwrap_or_default();
         let tokenizer = tokenizer::train(&texts, &phrases, self.vocab).map_err(no_tokenizer)?;
         // Counting phrases and merging tokens are the long parts.
         context.check_cancelled()?;

@@ -138,8 +138,7 @@ impl QueryKernel for JoinParams {
             let right_param = if self.right_on.is_empty() { "on" } else { "right_on" };
             require_keys(right.schema(), right_param, self.right_keys())?;
             let right = self.renamed(left.schema(), right)?;
-            let frame = self.joined(left, right)?;
-            let frame = with_columns_of(self.kind.unwrap_or_default(), frame)?;
+            let frame = with_columns_of(self.kind.unwrap_or_default(), self.joined(left, right)?)?;
             Ok(vec![QueryOutput { port: "rows".to_owned(), frame }])
         }
         .boxed()

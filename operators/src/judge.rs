@@ -76,8 +76,7 @@ impl Operator for Judge {
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
             .rows(RowShape { columns: columns(&params.policy), samples: 1, goal: None })
             .gives(|inputs| {
-                let judged = inputs.get(PORT).map(|schema| (PORT.to_owned(), with_fields(schema, &fields())));
-                judged.into_iter().collect()
+                inputs.get(PORT).map(|schema| (PORT.to_owned(), with_fields(schema, &fields()))).into_iter().collect()
             })
             .rechecks(|inputs, _| Ok(Box::new(JudgeRecheck::open(inputs)?)));
         params.policy.declared(declaration)

@@ -31,31 +31,25 @@ impl Recheck for JudgeRecheck {
         let mut found = Rechecked::default();
         for (judged, verdict) in from_batch::<Trajectory>(rows)?.into_iter().zip(verdicts) {
             found.compared += 1;
+            let mut differences = Vec::new();
             match self.rollouts.get(&judged.id) {
-                None => {
-                    let (recorded, derived) = ("judged".to_owned(), "not given".to_owned());
-                    found.differences.push(difference(&judged, "rollout", recorded, derived));
-                }
+                None => differences.push(("rollout", "judged".to_owned(), "not given".to_owned())),
                 Some(original) if *original != judged => {
-                    found.differences.push(difference(&judged, "rollout", json(&judged), json(original)));
+                    let [recorded, derived] = [&judged, original].map(serde_json::to_string);
+                    differences.push(("rollout", recorded.unwrap_or_default(), derived.unwrap_or_default()));
                 }
                 Some(_) => {}
             }
             // No judge is asked about an empty prediction, so its verdict is known.
-            let blank = judged.prediction.trim().is_empty();
-            if blank && verdict != Verdict::no_answer() {
-                let (recorded, derived) = (format!("{verdict:?}"), format!("{:?}", Verdict::no_answer()));
-                found.differences.push(difference(&judged, "verdict", recorded, derived));
+            let known = Verdict::no_answer();
+            if judged.prediction.trim().is_empty() && verdict != known {
+                differences.push(("verdict", format!("{verdict:?}"), format!("{known:?}")));
+            }
+            for (what, recorded, derived) in differences {
+                let row = judged.id.clone();
+                found.differences.push(RowDifference { row, what: what.to_owned(), recorded, derived });
             }
         }
         Ok(found)
     }
-}
-
-fn difference(judged: &Trajectory, what: &str, recorded: String, derived: String) -> RowDifference {
-    RowDifference { row: judged.id.clone(), what: what.to_owned(), recorded, derived }
-}
-
-fn json(rollout: &Trajectory) -> String {
-    serde_json::to_string(rollout).unwrap_or_default()
 }
