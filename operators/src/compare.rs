@@ -103,7 +103,15 @@ impl CompareParams {
         for side in &sides {
             context.check_cancelled()?;
             let matching = Matching::of(&base, side);
-            output::write_questions(&base, side, &matching, &by, outputs)?;
+            let rows = output::rows(&base, side, &matching);
+            // In parts of the size of a batch: with many systems and metrics, the whole table may be large.
+            for rows in rows.chunks(8192) {
+                outputs.write(QUESTIONS, &output::questions(&side.name, rows, &by)?)?;
+            }
+            // Later nodes may refer to the columns.
+            if rows.is_empty() {
+                outputs.write(QUESTIONS, &output::questions(&side.name, &[], &by)?)?;
+            }
             comparisons.push(Comparison::new(self, &base, side, matching, &bootstrap, comparisons.len())?);
         }
         // The correction needs the p-values of all systems, so it follows the last comparison.

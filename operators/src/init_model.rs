@@ -201,11 +201,12 @@ impl BlockingKernel for InitModelParams {
         let config = config(self, vocab, end, pad);
         let decoder = DecoderConfig::parse(config.to_string().as_bytes(), "config.json")?;
         let folder = outputs.tree("model")?;
-        write_json(&folder.join("config.json"), &config)?;
+        write(&folder.join("config.json"), format!("{config:#}\n"))?;
         // As in Qwen's own folders, generation ends at either token.
         let generation = json!({"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": false});
-        write_json(&folder.join("generation_config.json"), &generation)?;
-        write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.context))?;
+        write(&folder.join("generation_config.json"), format!("{generation:#}\n"))?;
+        let tokenizer_config = tokenizer::config(&tokenizer, self.context);
+        write(&folder.join("tokenizer_config.json"), format!("{tokenizer_config:#}\n"))?;
         write(&folder.join("tokenizer.json"), tokenizer.to_string(true).map_err(no_tokenizer)?)?;
         write(&folder.join("model.safetensors"), weights::file(&decoder.tensors(), self.deviation, context.seed())?)?;
         outputs.figure("parameters", decoder.parameter_count() as f64);
@@ -216,11 +217,6 @@ impl BlockingKernel for InitModelParams {
 
 fn no_tokenizer(error: tokenizers::Error) -> OperatorError {
     OperatorError::data(format!("no tokenizer can be trained: {error}"))
-}
-
-fn write_json(path: &Path, value: &Value) -> Result<(), OperatorError> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| OperatorError::engine(error.to_string()))?;
-    write(path, text + "\n")
 }
 
 fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), OperatorError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
-use searchmill_engine::operator::{OperatorError, Outputs, Tables};
+use searchmill_engine::operator::{OperatorError, Tables};
 use searchmill_schemas::to_batch;
 
 use super::figures::Comparison;
@@ -20,20 +20,14 @@ pub(super) fn columns() -> Result<Tables, OperatorError> {
 }
 
 /// A question of one or both systems.
-struct Row<'a> {
+pub(super) struct Row<'a> {
     id: &'a str,
     base: Option<&'a Question>,
     side: Option<&'a Question>,
 }
 
-/// Writes the rows of one system: the questions of the baseline in its order, then those of the system alone.
-pub(super) fn write_questions(
-    base: &Side,
-    side: &Side,
-    matching: &Matching,
-    by: &[By],
-    outputs: &mut Outputs,
-) -> Result<(), OperatorError> {
+/// Returns the questions of the baseline in its order, then those of a system alone.
+pub(super) fn rows<'a>(base: &'a Side, side: &'a Side, matching: &Matching) -> Vec<Row<'a>> {
     let mut rows = Vec::with_capacity(base.questions.len() + matching.side_only.len());
     for (id, question) in &base.questions {
         rows.push(Row { id, base: Some(question), side: side.questions.get(id) });
@@ -43,18 +37,11 @@ pub(super) fn write_questions(
             rows.push(Row { id, base: None, side: Some(question) });
         }
     }
-    // In parts of the size of a batch: with many systems and metrics, the whole table may be large.
-    for rows in rows.chunks(8192) {
-        outputs.write(QUESTIONS, &questions(&side.name, rows, by)?)?;
-    }
-    // Later nodes may refer to the columns.
-    if rows.is_empty() {
-        outputs.write(QUESTIONS, &questions(&side.name, &[], by)?)?;
-    }
-    Ok(())
+    rows
 }
 
-fn questions(system: &str, rows: &[Row], by: &[By]) -> Result<RecordBatch, OperatorError> {
+/// Returns a row for each question and metric.
+pub(super) fn questions(system: &str, rows: &[Row], by: &[By]) -> Result<RecordBatch, OperatorError> {
     let (mut ids, mut metrics, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut base_values, mut values, mut deltas) = (Vec::new(), Vec::new(), Vec::new());
     let (mut base_samples, mut samples) = (Vec::new(), Vec::new());

@@ -97,42 +97,11 @@ impl Evaluation {
 
     /// Builds `report.json`: DeepSearch-RL's statistics under their original names, and all other figures.
     pub(crate) fn json(&self) -> Value {
-        let mut figures = self.dynamics_json();
-        let further = json!({
-            "title": self.title,
-            "questions": self.questions(),
-            "success_threshold": self.threshold,
-            "confidence": self.bootstrap.confidence,
-            "resamples": self.bootstrap.resamples,
-            "seed": self.bootstrap.seed,
-            "failed_rollouts": {"total": self.failed(), "by_kind": self.failed_rollouts},
-            "without_golden_answers": self.without_gold,
-            "questions_without_trajectory": self.unanswered,
-            "groups": self.groups.iter().map(group_json).collect::<Vec<_>>(),
-            "baselines": {
-                "best_constant": {"answer": Some(&self.baselines.constant).filter(|answer| !answer.is_empty())},
-                "majority_by_type": {"answers": self.baselines.majority},
-            },
-            "retrieval": self.retrieval.as_ref().map(retrieval_json),
-            "samples": self.shown.iter().map(|shown| json!({"why": shown.why, "id": shown.trajectory.id})).collect::<Vec<_>>(),
-        });
-        if let (Value::Object(all), Value::Object(further)) = (&mut figures, further) {
-            all.extend(further);
-        }
-        if !self.without_verdict.is_empty() {
-            let absent: BTreeMap<_, _> = self.without_verdict.iter().cloned().collect();
-            figures["without_verdict"] = json!(absent);
-        }
-        figures
-    }
-
-    /// DeepSearch-RL's statistics.
-    fn dynamics_json(&self) -> Value {
         let dynamics = &self.dynamics;
         let metrics: BTreeMap<_, _> = AnswerScores::NAMES.iter().zip(&dynamics.metrics).collect();
         let mut tool_calls = counted_json(&dynamics.tool_calls, &dynamics.tool_call_distribution);
         tool_calls["total"] = json!(dynamics.tool_call_total);
-        json!({
+        let mut figures = json!({
             "total": dynamics.total.all,
             "success_count": dynamics.total.success,
             "failure_count": dynamics.total.failure,
@@ -150,7 +119,28 @@ impl Evaluation {
                 "count": dynamics.reasoning_rows.all,
             },
             "f1_histogram": dynamics.f1_histogram,
-        })
+            "title": self.title,
+            "questions": self.questions(),
+            "success_threshold": self.threshold,
+            "confidence": self.bootstrap.confidence,
+            "resamples": self.bootstrap.resamples,
+            "seed": self.bootstrap.seed,
+            "failed_rollouts": {"total": self.failed(), "by_kind": self.failed_rollouts},
+            "without_golden_answers": self.without_gold,
+            "questions_without_trajectory": self.unanswered,
+            "groups": self.groups.iter().map(group_json).collect::<Vec<_>>(),
+            "baselines": {
+                "best_constant": {"answer": Some(&self.baselines.constant).filter(|answer| !answer.is_empty())},
+                "majority_by_type": {"answers": self.baselines.majority},
+            },
+            "retrieval": self.retrieval.as_ref().map(retrieval_json),
+            "samples": self.shown.iter().map(|shown| json!({"why": shown.why, "id": shown.trajectory.id})).collect::<Vec<_>>(),
+        });
+        if !self.without_verdict.is_empty() {
+            let absent: BTreeMap<_, _> = self.without_verdict.iter().cloned().collect();
+            figures["without_verdict"] = json!(absent);
+        }
+        figures
     }
 }
 

@@ -163,13 +163,9 @@ pub(crate) struct Own<'a> {
 }
 
 impl<'a> Own<'a> {
-    pub(crate) fn new(
-        trajectories: &SchemaRef,
-        group_by: &[String],
-        measures: &'a OwnMeasures,
-    ) -> Result<Self, OperatorError> {
-        let schema = scored_schema(trajectories);
-        let mut own = Self { groups: Keys::new(&schema, "group_by", group_by)?, measures: Vec::new() };
+    pub(crate) fn new(schema: &SchemaRef, groups: &[String], measures: &'a OwnMeasures) -> Result<Self, OperatorError> {
+        let schema = scored_schema(schema);
+        let mut own = Self { groups: Keys::new(&schema, "group_by", groups)?, measures: Vec::new() };
         for (name, measure) in measures {
             own.measures.push((name, measure, Keys::new(&schema, &measure.path(name), &[measure.key()])?));
         }

@@ -12,7 +12,7 @@ use super::terminal::{HEADLINE, notes, tables};
 use crate::shared::html::plot::{Estimate, Plot, Series, Unit, escape};
 use crate::shared::html::table::{Table, percent, share};
 use crate::shared::html::{self, Card, conversation, list};
-use crate::shared::statistics::Measure;
+use crate::shared::statistics::{Bootstrap, Measure};
 
 /// All, success and failure with their CSS classes.
 const OUTCOMES: [(&str, &str); 3] = [("All", "c1"), ("Success", "c4"), ("Failure", "c5")];
@@ -255,13 +255,11 @@ fn conversations(evaluation: &Evaluation) -> String {
 
 /// Describes how the figures were computed.
 fn method(evaluation: &Evaluation) -> String {
-    let bootstrap = &evaluation.bootstrap;
+    let Bootstrap { resamples, confidence, seed } = evaluation.bootstrap;
+    let confidence = percent(confidence);
     let mut lines = vec![format!(
-        "Intervals: percentile bootstrap over questions, {} resamples, {}, seed {}. A single value instead of an interval: \
-         all resamples agree, because all questions score the same.",
-        bootstrap.resamples,
-        percent(bootstrap.confidence),
-        bootstrap.seed
+        "Intervals: percentile bootstrap over questions, {resamples} resamples, {confidence}, seed {seed}. A single value \
+         instead of an interval: all resamples agree, because all questions score the same."
     )];
     if evaluation.has_answers() {
         let Baselines { constant, majority, .. } = &evaluation.baselines;

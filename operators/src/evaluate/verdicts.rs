@@ -19,9 +19,8 @@ pub(super) fn of_rows(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Vec
         let Some(column) = batch.column_by_name(name) else {
             let known: Vec<_> = batch.schema().fields().iter().map(|field| format!("`{}`", field.name())).collect();
             let (message, known) = (format!("`verdicts`: the trajectories have no column `{name}`"), known.join(", "));
-            return Err(OperatorError::pipeline(message).with_help(format!(
-                "columns: {known}. `judge` adds `judged`; `columns:` of `read` adds stored verdicts"
-            )));
+            let help = format!("columns: {known}. `judge` adds `judged`; `columns:` of `read` adds stored verdicts");
+            return Err(OperatorError::pipeline(message).with_help(help));
         };
         let kind = column.data_type();
         let texts = cast(column, &DataType::Utf8).map_err(|_| {

@@ -177,16 +177,10 @@ fn named(word: &str, texts: &BTreeMap<&str, &str>) -> String {
     let mut named = String::with_capacity(word.len());
     while let Some((before, after)) = rest.split_once('{') {
         named.push_str(before);
-        match after.split_once('}') {
-            Some((name, after)) if texts.contains_key(name) => {
-                named.push_str(texts[name]);
-                rest = after;
-            }
-            _ => {
-                named.push('{');
-                rest = after;
-            }
-        }
+        let known = after.split_once('}').and_then(|(name, left)| Some((*texts.get(name)?, left)));
+        let (text, left) = known.unwrap_or(("{", after));
+        named.push_str(text);
+        rest = left;
     }
     named.push_str(rest);
     named
