@@ -4,7 +4,6 @@ mod atif;
 mod inspect;
 mod nemo_gym;
 mod parts;
-mod rewards;
 #[cfg(test)]
 mod tests;
 mod verifiers;
@@ -14,7 +13,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::shared::conversion::carry;
+use super::shared::numbers::finite;
 use super::shared::unfit::Unfit;
 use crate::reward::Rewarded;
 
@@ -225,7 +227,7 @@ impl ExportTrajectoriesParams {
         for batch in inputs.rows(TRAJECTORIES)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let rewards = if with_rewards { rewards::of_rows(&batch)? } else { vec![None; batch.num_rows()] };
+            let rewards = if with_rewards { rewards(&batch)? } else { vec![None; batch.num_rows()] };
             let carried = self.carried(&batch)?;
             for ((row, rewards), carried) in from_batch::<Trajectory>(&batch)?.iter().zip(&rewards).zip(&carried) {
                 take(row, rewards.as_ref(), carried)?;
@@ -243,4 +245,39 @@ fn with_carried(mut written: Value, pointer: &str, carried: &Value) -> Value {
         object.insert("carried".to_owned(), carried.clone());
     }
     written
+}
+
+/// Returns the rewards of the rows, as the operator `reward` writes them; `None` without a column `reward`, and for null.
+fn rewards(batch: &RecordBatch) -> Result<Vec<Option<Rewarded>>, OperatorError> {
+    let Some(column) = batch.column_by_name("reward") else { return Ok(vec![None; batch.num_rows()]) };
+    let kind = column.data_type();
+    if !kind.is_numeric() {
+        return Err(OperatorError::pipeline(format!("the column `reward` is {kind}, not numbers"))
+            .with_help("connect the output of `reward`, or rename the column"));
+    }
+    let values = cast(column, &DataType::Float64)?;
+    let values = values.as_primitive::<Float64Type>();
+    let mut rewards = Vec::with_capacity(batch.num_rows());
+    for row in 0..batch.num_rows() {
+        rewards.push(finite(values, row).map(|value| {
+            // Rewards of another node have no parts: the whole is the only one.
+            let parts = reward_parts(batch, row).unwrap_or_else(|| vec![("reward".to_owned(), value)]);
+            Rewarded { value, parts }
+        }));
+    }
+    Ok(rewards)
+}
+
+/// The list `{name, value}` of `reward_parts`, if there is one.
+fn reward_parts(batch: &RecordBatch, row: usize) -> Option<Vec<(String, f64)>> {
+    let lists = batch.column_by_name("reward_parts")?.as_list_opt::<i32>()?;
+    let list = lists.value(row);
+    let fields = list.as_struct_opt()?;
+    let names = fields.column_by_name("name")?.as_string_opt::<i32>()?;
+    let values = fields.column_by_name("value")?.as_primitive_opt::<Float64Type>()?;
+    let mut parts = Vec::new();
+    for (name, value) in names.iter().zip(values) {
+        parts.push((name?.to_owned(), value?));
+    }
+    if parts.is_empty() { None } else { Some(parts) }
 }

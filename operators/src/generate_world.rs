@@ -1,7 +1,5 @@
 //! `generate-world`: news about a fictional world, and questions about it that need several documents.
 
-mod unread;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -12,10 +10,10 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
 };
 use searchmill_schemas::{Document, Question, RecordKind, to_batch};
+use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
+use searchmill_text::baseline::{Baselines, Gold};
 use searchmill_world::{Draft, QuestionType, World, draft};
-
 use serde::{Deserialize, Serialize};
-use unread::Unread;
 
 /// Documents per batch; one thread generates a batch.
 const BLOCK: u64 = 1024;
@@ -251,6 +249,48 @@ fn write_questions(drafts: Vec<Draft>, world: &World, outputs: &mut Outputs) -> 
         }
     }
     outputs.write_rows("questions", &rows)
+}
+
+/// A policy without retrieval, with its mean scores over all questions: one of `evaluate`'s baselines, or one that chooses
+/// from the alternatives in the question.
+#[derive(Clone, Debug, PartialEq)]
+struct Unread {
+    name: &'static str,
+    /// Description of its answers.
+    about: &'static str,
+    /// Exact match, from 0 to 1.
+    em: f64,
+    /// Token F1, from 0 to 1.
+    f1: f64,
+}
+
+impl Unread {
+    fn new(name: &'static str, about: &'static str, scores: &[AnswerScores]) -> Self {
+        let count = scores.len().max(1) as f64;
+        let (em, f1) = (scores.iter().map(|scores| scores.em), scores.iter().map(|scores| scores.f1));
+        Self { name, about, em: em.sum::<f64>() / count, f1: f1.sum::<f64>() / count }
+    }
+
+    /// Scores the three policies on these questions.
+    fn all(drafts: &[Draft]) -> [Self; 3] {
+        let mut golds = BTreeMap::new();
+        for (number, draft) in drafts.iter().enumerate() {
+            let gold = Gold { answers: draft.answers.clone(), question_type: draft.kind.name().to_owned() };
+            // With zeros, so that the order of the keys is that of the questions.
+            golds.insert(format!("{number:07}"), gold);
+        }
+        let (mut constant, mut majority, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        for (draft, scores) in drafts.iter().zip(Baselines::of(&golds).scores.values()) {
+            constant.push(scores[0]);
+            majority.push(scores[1]);
+            first.push(draft.options.first().map_or(scores[1], |option| answer_scores(option, &draft.answers)));
+        }
+        [
+            Self::new("constant", "the best single answer", &constant),
+            Self::new("type_majority", "the most frequent answer of each question type", &majority),
+            Self::new("first_option", "the same, but the first of two alternatives offered", &first),
+        ]
+    }
 }
 
 /// Reports the scores that are possible without retrieval, as figures and text.

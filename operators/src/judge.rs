@@ -1,10 +1,10 @@
 //! `judge`: a language model decides whether the answers of rollouts are right.
 
-mod recheck;
 mod verdict;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
@@ -16,7 +16,7 @@ use searchmill_agent::policy::{Api, ChatModel, PolicyParams, RowSample};
 use searchmill_agent::prompt::hint;
 use searchmill_engine::operator::{
     AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue,
-    Ports, RowFailure, RowOutput, RowShape, Usage,
+    Ports, Recheck, Rechecked, RowDifference, RowFailure, RowOutput, RowShape, Usage,
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
 use searchmill_text::normalize::normalize_answer;
@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::shared::columns::{with_columns, with_fields};
-use recheck::JudgeRecheck;
 use verdict::{JudgeRule, PORT, Verdict};
 
 /// Asks a model whether the prediction of each rollout agrees with its golden answers. Adds the columns `judged` (true
@@ -205,4 +204,50 @@ fn unusable(message: impl Into<String>) -> RowFailure {
 fn fields() -> [Field; 3] {
     use arrow::datatypes::DataType::{Boolean, Utf8};
     [Field::new("judged", Boolean, false), Field::new("rationale", Utf8, true), Field::new("judge", Utf8, true)]
+}
+
+/// Compares judged rollouts with those that were given, and the verdicts on empty predictions. The judge's own words are
+/// compared with its remembered answers.
+struct JudgeRecheck {
+    rollouts: BTreeMap<String, Trajectory>,
+}
+
+impl JudgeRecheck {
+    fn open(inputs: &Inputs) -> Result<Self, OperatorError> {
+        let rollouts = inputs.rows(PORT)?.read_all::<Trajectory>()?;
+        Ok(Self { rollouts: rollouts.into_iter().map(|rollout| (rollout.id.clone(), rollout)).collect() })
+    }
+}
+
+impl Recheck for JudgeRecheck {
+    fn port(&self) -> &'static str {
+        PORT
+    }
+
+    fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
+        let verdicts = Verdict::of_rows(rows).ok_or_else(|| OperatorError::data("the rows hold no verdicts"))?;
+        let mut found = Rechecked::default();
+        for (judged, verdict) in from_batch::<Trajectory>(rows)?.into_iter().zip(verdicts) {
+            found.compared += 1;
+            let mut differences = Vec::new();
+            match self.rollouts.get(&judged.id) {
+                None => differences.push(("rollout", "judged".to_owned(), "not given".to_owned())),
+                Some(original) if *original != judged => {
+                    let [recorded, derived] = [&judged, original].map(serde_json::to_string);
+                    differences.push(("rollout", recorded.unwrap_or_default(), derived.unwrap_or_default()));
+                }
+                Some(_) => {}
+            }
+            // No judge is asked about an empty prediction, so its verdict is known.
+            let known = Verdict::no_answer();
+            if judged.prediction.trim().is_empty() && verdict != known {
+                differences.push(("verdict", format!("{verdict:?}"), format!("{known:?}")));
+            }
+            for (what, recorded, derived) in differences {
+                let row = judged.id.clone();
+                found.differences.push(RowDifference { row, what: what.to_owned(), recorded, derived });
+            }
+        }
+        Ok(found)
+    }
 }
