@@ -266,7 +266,11 @@ impl MapKernel for Chunker {
         // Words recur: what a tokenizer counted for one batch serves the next.
         let mut memo = self.memos.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut rows = ChunkRows::default();
-        for (row, document) in Document::all(batch)?.enumerate() {
+        let (ids, titles) = (text_column(batch, "id")?, text_column(batch, "title")?);
+        let (texts, metadata) = (text_column(batch, "text")?, text_column(batch, "metadata")?);
+        for row in 0..batch.num_rows() {
+            let (title, metadata) = (text_value(titles, row), text_value(metadata, row));
+            let document = Document { id: ids.value(row), title, text: texts.value(row), metadata };
             match self.cut(&document, &mut memo) {
                 Ok(cuts) => rows.push(&document, row as u32, &cuts, self.params.title_prefix)?,
                 Err(reject) => output.rejects.extend(reject),
@@ -324,17 +328,6 @@ impl<'a> Document<'a> {
     fn whole(&self, pieces: Vec<Piece>) -> Vec<Cut<'a>> {
         let (title, metadata) = (self.title.map(Cow::Borrowed), self.metadata.map(Cow::Borrowed));
         pieces.into_iter().map(|piece| Cut { piece, title: title.clone(), metadata: metadata.clone() }).collect()
-    }
-
-    fn all(batch: &'a RecordBatch) -> Result<impl Iterator<Item = Self>, OperatorError> {
-        let (ids, titles) = (text_column(batch, "id")?, text_column(batch, "title")?);
-        let (texts, metadata) = (text_column(batch, "text")?, text_column(batch, "metadata")?);
-        Ok((0..batch.num_rows()).map(move |row| Self {
-            id: ids.value(row),
-            title: text_value(titles, row),
-            text: texts.value(row),
-            metadata: text_value(metadata, row),
-        }))
     }
 
     fn reject(&self, kind: &str, message: String) -> Reject {

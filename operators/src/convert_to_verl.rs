@@ -120,26 +120,23 @@ impl ConvertToVerlParams {
         self.data_source.as_deref().unwrap_or("musique")
     }
 
-    /// Returns warnings of rows that the trainer would not learn from as wanted.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+    /// Warns of rows that the trainer would not learn from as wanted.
+    fn warn(&self, context: &Context) {
         let known: &[&str] = if self.layout == Layout::Research { &["musique"] } else { &REWARDED };
-        let source = self.data_source();
+        let (source, names) = (self.data_source(), known.join(", "));
         // With a prompt of another system, the reward is another one, too.
         if self.prompt.is_none() && !known.contains(&source) {
-            warnings.push(format!(
-                "the trainer's own reward knows no data set `{source}`: write one of {} in `data_source`, or give the trainer a \
-                 reward of yours",
-                known.join(", ")
+            context.progress().log(&format!(
+                "warning: the trainer's own reward knows no data set `{source}`: write one of {names} in `data_source`, or \
+                 give the trainer a reward of yours"
             ));
         }
         if self.layout == Layout::Verl && self.agent_name.is_none() {
-            warnings.push(
-                "verl calls no tools for rows without an agent, unless its configuration names one: write `agent_name: tool_agent`"
-                    .to_owned(),
+            context.progress().log(
+                "warning: verl calls no tools for rows without an agent, unless its configuration names one: write \
+                 `agent_name: tool_agent`",
             );
         }
-        warnings
     }
 
     /// The columns; `agent_name` is last, if present.
@@ -272,11 +269,8 @@ fn opening(protocol: &ProtocolParams, question: &str) -> Value {
 
 impl BlockingKernel for ConvertToVerlParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let schema = self.schema();
-        for line in self.warnings() {
-            context.progress().log(&format!("warning: {line}"));
-        }
-        let mut index = 0;
+        self.warn(context);
+        let (schema, mut index) = (self.schema(), 0);
         for batch in inputs.rows(QUESTIONS)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;

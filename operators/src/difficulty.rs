@@ -68,23 +68,21 @@ impl Operator for Difficulty {
     ];
 
     fn declare(params: &DifficultyParams) -> Declaration {
+        let [trajectories, questions] =
+            [RecordKind::Trajectory, RecordKind::Question].map(|kind| Accept::Rows(vec![kind]));
+        let about = "The questions to rate, with all their columns. Not given: the questions of the trajectories, without \
+            columns beyond the kind, in the order of their first appearance.";
+        let ports = Ports::new()
+            .input_of("trajectories", trajectories, Arity::Optional, "Rollouts, several per question.")
+            .input_of("questions", questions, Arity::Optional, about)
+            .rows_out("questions", RecordKind::Question, "The questions with their difficulty, in input order.");
         let given = params.clone();
-        Declaration::pure(ports()).issues(issues(params)).checks_inputs(move |inputs| given.input_issues(inputs))
+        Declaration::pure(ports).issues(issues(params)).checks_inputs(move |inputs| given.input_issues(inputs))
     }
 
     fn open(params: &DifficultyParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(params.clone())))
     }
-}
-
-fn ports() -> Ports {
-    let [trajectories, questions] = [RecordKind::Trajectory, RecordKind::Question].map(|kind| Accept::Rows(vec![kind]));
-    let about = "The questions to rate, with all their columns. Not given: the questions of the trajectories, without \
-        columns beyond the kind, in the order of their first appearance.";
-    Ports::new()
-        .input_of("trajectories", trajectories, Arity::Optional, "Rollouts, several per question.")
-        .input_of("questions", questions, Arity::Optional, about)
-        .rows_out("questions", RecordKind::Question, "The questions with their difficulty, in input order.")
 }
 
 fn issues(params: &DifficultyParams) -> Vec<ParamIssue> {

@@ -143,8 +143,26 @@ impl Operator for Evaluate {
     ];
 
     fn declare(params: &Self::Params) -> Declaration {
+        let [trajectories, questions, hits, rejects] =
+            [RecordKind::Trajectory, RecordKind::Question, RecordKind::Hit, RecordKind::Reject]
+                .map(|kind| Accept::Rows(vec![kind]));
+        let of_questions =
+            "Questions: required for `hits` without trajectories; also used to report unanswered questions.";
+        let of_rejects = "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of \
+            the rollouts behind `trajectories`.";
+        let of_scores = "One row per trajectory with golden answers, in input order, with the columns of the trajectories \
+            beyond their kind, and the `measures`.";
+        let ports = Ports::new()
+            .input_of("trajectories", trajectories, Arity::Optional, "Trajectories to score.")
+            .input_of("questions", questions, Arity::Optional, of_questions)
+            .input_of("hits", hits, Arity::Optional, "Ranked lists, for the retrieval metrics.")
+            .input_of("rejects", rejects, Arity::AnyNumber, of_rejects)
+            .or_rejects_of("trajectories")
+            .rows_out("scores", RecordKind::Score, of_scores)
+            .rows_out("metrics", RecordKind::Metric, METRICS)
+            .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.");
         let (measures, checked) = (params.measures.clone(), params.clone());
-        Declaration::seeded(ports())
+        Declaration::seeded(ports)
             .issues(issues(params))
             .issues(own::issues(&params.measures, measure::is_taken))
             .checks_columns(move |tables| checked.column_issues(tables))
@@ -170,26 +188,6 @@ impl Operator for Evaluate {
         let message = "`evaluate` has `hits`, but neither `questions` nor `trajectories` with their evidence";
         Err(OperatorError::pipeline(message).with_help("add `questions:` with the questions that were searched for"))
     }
-}
-
-fn ports() -> Ports {
-    let [trajectories, questions, hits, rejects] =
-        [RecordKind::Trajectory, RecordKind::Question, RecordKind::Hit, RecordKind::Reject]
-            .map(|kind| Accept::Rows(vec![kind]));
-    let of_questions = "Questions: required for `hits` without trajectories; also used to report unanswered questions.";
-    let of_rejects = "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of the \
-        rollouts behind `trajectories`.";
-    let of_scores = "One row per trajectory with golden answers, in input order, with the columns of the trajectories \
-        beyond their kind, and the `measures`.";
-    Ports::new()
-        .input_of("trajectories", trajectories, Arity::Optional, "Trajectories to score.")
-        .input_of("questions", questions, Arity::Optional, of_questions)
-        .input_of("hits", hits, Arity::Optional, "Ranked lists, for the retrieval metrics.")
-        .input_of("rejects", rejects, Arity::AnyNumber, of_rejects)
-        .or_rejects_of("trajectories")
-        .rows_out("scores", RecordKind::Score, of_scores)
-        .rows_out("metrics", RecordKind::Metric, METRICS)
-        .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.")
 }
 
 fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {

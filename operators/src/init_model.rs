@@ -118,19 +118,16 @@ impl Operator for InitModel {
     ];
 
     fn declare(params: &InitModelParams) -> Declaration {
-        Declaration::seeded(ports()).variant(WHOLE).issues(issues(params))
+        let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
+        let about = "Text to train the tokenizer on: rendered examples, chunks, documents, questions.";
+        let ports = Ports::new().input_of("corpus", Accept::Rows(kinds), Arity::Many, about);
+        let ports = ports.tree_out("model", TreeKind::Model, "A Hugging Face model folder.");
+        Declaration::seeded(ports).variant(WHOLE).issues(issues(params))
     }
 
     fn open(params: &InitModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(params.clone())))
     }
-}
-
-fn ports() -> Ports {
-    let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
-    let about = "Text to train the tokenizer on: rendered examples, chunks, documents, questions.";
-    let ports = Ports::new().input_of("corpus", Accept::Rows(kinds), Arity::Many, about);
-    ports.tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
 }
 
 fn issues(params: &InitModelParams) -> Vec<ParamIssue> {

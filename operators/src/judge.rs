@@ -69,7 +69,10 @@ impl Operator for Judge {
     ];
 
     fn declare(params: &JudgeParams) -> Declaration {
-        let declaration = Declaration::external(ports(params))
+        let ports = Ports::new().rows_in(PORT, &[RecordKind::Trajectory], "Rollouts to judge.");
+        let ports = params.policy.with_port(ports);
+        let ports = ports.rows_out(PORT, RecordKind::Trajectory, "The rollouts with their verdicts, in input order.");
+        let declaration = Declaration::external(ports)
             .issues(issues(params))
             .passes_variant(PORT)
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
@@ -77,7 +80,11 @@ impl Operator for Judge {
             .gives(|inputs| {
                 inputs.get(PORT).map(|schema| (PORT.to_owned(), with_fields(schema, &fields()))).into_iter().collect()
             })
-            .rechecks(|inputs, _| Ok(Box::new(JudgeRecheck::open(inputs)?)));
+            .rechecks(|inputs, _| {
+                let rollouts = inputs.rows(PORT)?.read_all::<Trajectory>()?.into_iter();
+                let rollouts = rollouts.map(|rollout| (rollout.id.clone(), rollout)).collect();
+                Ok(Box::new(JudgeRecheck { rollouts }))
+            });
         params.policy.declared(declaration)
     }
 
@@ -85,12 +92,6 @@ impl Operator for Judge {
         let model = params.policy.open_chat(None, inputs, context)?;
         Ok(Kernel::AsyncMap(Arc::new(JudgeKernel { model, params: params.clone() })))
     }
-}
-
-fn ports(params: &JudgeParams) -> Ports {
-    let ports = Ports::new().rows_in(PORT, &[RecordKind::Trajectory], "Rollouts to judge.");
-    let ports = params.policy.with_port(ports);
-    ports.rows_out(PORT, RecordKind::Trajectory, "The rollouts with their verdicts, in input order.")
 }
 
 fn issues(params: &JudgeParams) -> Vec<ParamIssue> {
@@ -210,13 +211,6 @@ fn fields() -> [Field; 3] {
 /// compared with its remembered answers.
 struct JudgeRecheck {
     rollouts: BTreeMap<String, Trajectory>,
-}
-
-impl JudgeRecheck {
-    fn open(inputs: &Inputs) -> Result<Self, OperatorError> {
-        let rollouts = inputs.rows(PORT)?.read_all::<Trajectory>()?;
-        Ok(Self { rollouts: rollouts.into_iter().map(|rollout| (rollout.id.clone(), rollout)).collect() })
-    }
 }
 
 impl Recheck for JudgeRecheck {

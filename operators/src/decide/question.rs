@@ -97,12 +97,8 @@ impl Question {
             (Wants::Truth, Some(text)) => Self { text, ..self.clone() }.plan(session, tables).await.ok(),
             _ => None,
         };
-        let batches = extended.unwrap_or(frame).collect().await.map_err(|error| explain(&self.path, error, tables))?;
-        self.read(&batches)
-    }
-
-    fn read(&self, batches: &[RecordBatch]) -> Result<Answer, OperatorError> {
         let path = &self.path;
+        let batches = extended.unwrap_or(frame).collect().await.map_err(|error| explain(path, error, tables))?;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         // Batches without rows may stand around the one row.
         let Some(batch) = batches.iter().find(|batch| rows == 1 && batch.num_rows() == 1) else {

@@ -55,7 +55,17 @@ impl Report {
 
     /// Writes the page, the figures and the summary.
     pub(super) fn write(self, index: &TestsIndex, outputs: &mut Outputs) -> Result<(), OperatorError> {
-        let table = self.table(index);
+        let mut table = Table::new("Contamination", &["Test set", "Rows", "Found", "Share", "Matching rows"]);
+        for (set, matching) in (1..).zip(&self.by_set) {
+            let (mut tests, mut found) = (0, 0);
+            for test in index.tests.iter().filter(|test| test.set == set) {
+                tests += 1;
+                // Relaxed: the flags only ever become true, and the threads that set them are done.
+                found += usize::from(test.found.load(Ordering::Relaxed));
+            }
+            let part = share(found, tests);
+            table.row([set.to_string(), tests.to_string(), found.to_string(), part, matching.to_string()]);
+        }
         outputs.figure("rows_before", self.rows as f64);
         outputs.figure("rows_matched", self.matched as f64);
         outputs.figure("tests_too_short", index.short as f64);
@@ -71,21 +81,6 @@ impl Report {
         let header = ["Row", "Id", "Test set", "Test row", "Test id", "By", "Shared"];
         let matches = Table { rows: self.shown, ..Table::new(&title, &header) };
         html::write(&path, &html::page("Contamination", &(html::cards(&[card]) + &table.html() + &matches.html())))
-    }
-
-    fn table(&self, index: &TestsIndex) -> Table {
-        let mut table = Table::new("Contamination", &["Test set", "Rows", "Found", "Share", "Matching rows"]);
-        for (set, matching) in (1..).zip(&self.by_set) {
-            let (mut tests, mut found) = (0, 0);
-            for test in index.tests.iter().filter(|test| test.set == set) {
-                tests += 1;
-                // Relaxed: the flags only ever become true, and the threads that set them are done.
-                found += usize::from(test.found.load(Ordering::Relaxed));
-            }
-            let part = share(found, tests);
-            table.row([set.to_string(), tests.to_string(), found.to_string(), part, matching.to_string()]);
-        }
-        table
     }
 }
 
