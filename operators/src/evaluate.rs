@@ -357,7 +357,7 @@ impl EvaluateParams {
         } else {
             // Without trajectories, the baselines alone can be scored.
             let gold = collected.gold.iter();
-            let questions: Vec<_> = gold.map(|(id, gold)| (id, gold.question_type.as_str())).collect();
+            let questions: Vec<_> = gold.map(|(id, gold)| (id.as_str(), gold.question_type.as_str())).collect();
             measure_questions(&questions, &baselines, &bootstrap)
         };
         Ok(Evaluation {

@@ -42,7 +42,7 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
         tables.push(headline(evaluation));
     }
     tables.push(own(evaluation));
-    tables.extend(Family::OTHERS.map(|family| of_family(evaluation, family)));
+    tables.extend(Family::ALL.map(|family| of_family(evaluation, family)));
     tables.push(verdicts(evaluation));
     // Tables of what was not asked for have no rows.
     tables.retain(|table| !table.rows.is_empty());
