@@ -68,13 +68,8 @@ pub(crate) struct AdvantageParams {
 
 impl Default for AdvantageParams {
     fn default() -> Self {
-        Self {
-            method: Method::default(),
-            reward: "reward".to_owned(),
-            by: vec!["question_id".to_owned()],
-            alone: Alone::default(),
-            kl: None,
-        }
+        let (method, alone) = (Method::default(), Alone::default());
+        Self { method, reward: "reward".to_owned(), by: vec!["question_id".to_owned()], alone, kl: None }
     }
 }
 
@@ -125,13 +120,9 @@ impl Operator for Advantage {
             if has_kl { declaration.repeatability(Repeatability::Processor).uses_gpus(true) } else { declaration };
         declaration.checks_columns(move |tables| {
             let Some(schema) = tables.get(ROWS) else { return Vec::new() };
-            let mut issues = Vec::new();
-            match unknown_key(schema, "reward", &checked.reward) {
-                Some(unknown) => issues.push(unknown),
-                None => issues.extend(columns_checked(tables, ROWS, |schema| checked.rewards(&empty(schema)))),
-            }
-            issues.extend(unknown_keys(schema, "by", &checked.by));
-            issues
+            let unknown = unknown_key(schema, "reward", &checked.reward);
+            let unfit = unknown.or_else(|| columns_checked(tables, ROWS, |schema| checked.rewards(&empty(schema))));
+            unfit.into_iter().chain(unknown_keys(schema, "by", &checked.by)).collect()
         })
     }
 
@@ -153,8 +144,7 @@ fn empty(schema: &SchemaRef) -> RecordBatch {
 }
 
 fn issues(params: &AdvantageParams) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    issues.extend(check_key("reward", &params.reward));
+    let mut issues: Vec<ParamIssue> = check_key("reward", &params.reward).into_iter().collect();
     issues.extend(check_keys("by", &params.by));
     if params.by.is_empty() {
         issues.push(ParamIssue::new("by", "name at least one column"));

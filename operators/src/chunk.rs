@@ -132,15 +132,8 @@ pub(crate) struct ChunkParams {
 
 impl Default for ChunkParams {
     fn default() -> Self {
-        Self {
-            by: By::default(),
-            size: 200,
-            overlap: 0,
-            count: Count::default(),
-            min_characters: None,
-            title_prefix: true,
-            empty: Empty::default(),
-        }
+        let (by, count, empty) = (By::default(), Count::default(), Empty::default());
+        Self { by, size: 200, overlap: 0, count, min_characters: None, title_prefix: true, empty }
     }
 }
 

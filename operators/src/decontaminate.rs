@@ -64,15 +64,8 @@ pub(crate) struct DecontaminateParams {
 
 impl Default for DecontaminateParams {
     fn default() -> Self {
-        Self {
-            columns: text_column(),
-            against_columns: Vec::new(),
-            ngram: 13,
-            min_words: 8,
-            minhash: None,
-            vectors: None,
-            mark: false,
-        }
+        let (columns, against_columns) = (text_column(), Vec::new());
+        Self { columns, against_columns, ngram: 13, min_words: 8, minhash: None, vectors: None, mark: false }
     }
 }
 

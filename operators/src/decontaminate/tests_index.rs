@@ -73,15 +73,12 @@ impl TestsIndex {
     /// Adds rows of the test set.
     pub(super) fn add(&mut self, texts: &[String], ids: Option<&StringArray>) {
         let sketcher = self.sketcher.as_ref();
-        let sketched: Vec<_> = texts
-            .par_iter()
-            .map(|text| {
-                let grams = sketcher.map(|sketcher| sketcher.set(text)).unwrap_or_default();
-                let signature = sketcher.and_then(|sketcher| sketcher.signature(&grams));
-                (Words::folded(text), grams, signature)
-            })
-            .collect();
-        for (row, (words, grams, signature)) in sketched.into_iter().enumerate() {
+        let sketched = texts.par_iter().map(|text| {
+            let grams = sketcher.map(|sketcher| sketcher.set(text)).unwrap_or_default();
+            let signature = sketcher.and_then(|sketcher| sketcher.signature(&grams));
+            (Words::folded(text), grams, signature)
+        });
+        for (row, (words, grams, signature)) in sketched.collect::<Vec<_>>().into_iter().enumerate() {
             let number = self.tests.len() as u32;
             let is_compared = self.add_grams(number, &words) || signature.is_some() || self.compares_all;
             self.short += usize::from(!is_compared);

@@ -78,12 +78,8 @@ impl Cut {
                 reached.max_by(|a, b| a.1.total_cmp(b.1)).map_or(UNDETERMINED, |(label, _)| label.as_str())
             }
         };
-        Rating {
-            label: label.to_owned(),
-            attempts: first.map(|number| number as i64),
-            pass_rate,
-            samples: samples.len() as i64,
-        }
+        let (label, attempts) = (label.to_owned(), first.map(|number| number as i64));
+        Rating { label, attempts, pass_rate, samples: samples.len() as i64 }
     }
 
     /// Returns the labels, easiest first, `undetermined` last.

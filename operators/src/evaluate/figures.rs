@@ -145,10 +145,8 @@ impl Evaluation {
 }
 
 fn group_json(group: &Group) -> Value {
-    let mut baselines = serde_json::Map::new();
-    for (name, measures) in BASELINES.iter().zip(&group.baselines) {
-        baselines.insert((*name).to_owned(), measures_json(measures));
-    }
+    let baselines = group.baselines.iter().map(|measures| measures_json(measures));
+    let baselines: BTreeMap<_, _> = BASELINES.iter().zip(baselines).collect();
     json!({
         "group": group.name(),
         "rows": group.rows,

@@ -1,7 +1,5 @@
 //! `report.html`.
 
-use std::fmt::Write;
-
 use searchmill_text::answer_metrics::AnswerScores;
 use searchmill_text::baseline::Baselines;
 
@@ -243,7 +241,7 @@ fn conversations(evaluation: &Evaluation) -> String {
         // Trajectories come shelf by shelf: a heading for the first of each.
         if shown.why != shelf {
             shelf = shown.why;
-            write!(out, "<h3>{}</h3>", escape(shelf)).ok();
+            out += &format!("<h3>{}</h3>", escape(shelf));
         }
         let scored = &shown.scored;
         let grounded = if scored.grounded { "grounded" } else { "not grounded" };

@@ -1,7 +1,5 @@
 //! Summary tables for the terminal, in DeepSearch-RL's layout, with intervals and baselines next to the scores.
 
-use std::fmt::Write;
-
 use searchmill_text::answer_metrics::AnswerScores;
 
 use super::dynamics::{ByOutcome, Distribution, Tokens};
@@ -22,15 +20,11 @@ pub(crate) const HEADLINE: &str = "Scores and No-Retrieval Baselines";
 pub(crate) fn summary(evaluation: &Evaluation) -> String {
     let mut out = format!("{}\n\n", evaluation.title);
     let notes = notes(evaluation);
-    for note in &notes {
-        writeln!(out, "{note}").ok();
-    }
     if !notes.is_empty() {
-        out.push('\n');
+        out += &(notes.join("\n") + "\n\n");
     }
     for table in tables(evaluation) {
-        out.push_str(&table.render());
-        out.push('\n');
+        out += &(table.render() + "\n");
     }
     out
 }

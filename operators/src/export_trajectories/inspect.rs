@@ -106,12 +106,10 @@ pub(super) fn sample(trajectory: &Trajectory) -> Value {
 }
 
 /// Inspect's name of a finish reason.
-fn stop_reason(said: &Message) -> &'static str {
+fn stop_reason(said: &Message) -> &str {
     match said.finish_reason.as_deref() {
-        Some("stop") => "stop",
         Some("length") => "max_tokens",
-        Some("tool_calls") => "tool_calls",
-        Some("content_filter") => "content_filter",
+        Some(reason @ ("stop" | "tool_calls" | "content_filter")) => reason,
         _ => "unknown",
     }
 }
