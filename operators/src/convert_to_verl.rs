@@ -141,52 +141,46 @@ impl ConvertToVerlParams {
 
     /// The columns; `agent_name` is last, if present.
     fn schema(&self) -> SchemaRef {
+        use DataType::{Boolean, Int64, LargeUtf8, Null, Utf8};
         let mut fields = match self.layout {
-            Layout::SearchR1 => {
-                let extra = structure(vec![field("split", DataType::Utf8), field("index", DataType::Int64)]);
-                vec![
-                    field("id", DataType::LargeUtf8),
-                    field("question", DataType::LargeUtf8),
-                    field("golden_answers", list(DataType::Utf8)),
-                    field("data_source", DataType::LargeUtf8),
-                    field("prompt", chat()),
-                    field("ability", DataType::LargeUtf8),
-                    field("reward_model", reward_model(target())),
-                    field("extra_info", extra),
-                ]
-            }
+            Layout::SearchR1 => vec![
+                field("id", LargeUtf8),
+                field("question", LargeUtf8),
+                field("golden_answers", list(Utf8)),
+                field("data_source", LargeUtf8),
+                field("prompt", chat()),
+                field("ability", LargeUtf8),
+                field("reward_model", reward_model(target())),
+                field("extra_info", structure(vec![field("split", Utf8), field("index", Int64)])),
+            ],
             Layout::Research => vec![
-                field("data_source", DataType::LargeUtf8),
-                field("question", DataType::LargeUtf8),
-                field("ability", DataType::LargeUtf8),
-                field("reward_model", reward_model(list(DataType::Utf8))),
-                field("extra_info", structure(vec![field("id", DataType::Utf8)])),
+                field("data_source", LargeUtf8),
+                field("question", LargeUtf8),
+                field("ability", LargeUtf8),
+                field("reward_model", reward_model(list(Utf8))),
+                field("extra_info", structure(vec![field("id", Utf8)])),
             ],
             Layout::Verl => {
-                let create = structure(vec![
-                    field("ground_truth", target()),
-                    field("question", DataType::Utf8),
-                    field("data_source", DataType::Utf8),
-                ]);
-                let search = structure(vec![field("create_kwargs", create)]);
+                let create = vec![field("ground_truth", target()), field("question", Utf8), field("data_source", Utf8)];
+                let search = structure(vec![field("create_kwargs", structure(create))]);
                 let extra = structure(vec![
-                    field("index", DataType::Int64),
-                    field("need_tools_kwargs", DataType::Boolean),
-                    field("question", DataType::Utf8),
-                    field("split", DataType::Utf8),
+                    field("index", Int64),
+                    field("need_tools_kwargs", Boolean),
+                    field("question", Utf8),
+                    field("split", Utf8),
                     field("tools_kwargs", structure(vec![field("search", search)])),
                 ]);
                 vec![
-                    field("data_source", DataType::LargeUtf8),
+                    field("data_source", LargeUtf8),
                     field("prompt", chat()),
-                    field("ability", DataType::LargeUtf8),
+                    field("ability", LargeUtf8),
                     field("reward_model", reward_model(target())),
                     field("extra_info", extra),
-                    field("metadata", DataType::Null),
+                    field("metadata", Null),
                 ]
             }
         };
-        fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", DataType::LargeUtf8)));
+        fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", LargeUtf8)));
         Arc::new(Schema::new(fields))
     }
 

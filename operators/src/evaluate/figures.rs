@@ -97,7 +97,7 @@ impl Evaluation {
 
     /// Builds `report.json`: DeepSearch-RL's statistics under their original names, and all other figures.
     pub(crate) fn json(&self) -> Value {
-        let dynamics = &self.dynamics;
+        let (dynamics, reasoning) = (&self.dynamics, self.dynamics.reasoning.all);
         let metrics: BTreeMap<_, _> = AnswerScores::NAMES.iter().zip(&dynamics.metrics).collect();
         let mut tool_calls = counted_json(&dynamics.tool_calls, &dynamics.tool_call_distribution);
         tool_calls["total"] = json!(dynamics.tool_call_total);
@@ -113,11 +113,7 @@ impl Evaluation {
             "tool_calls": tool_calls,
             "tokens_last_turn": dynamics.last_tokens,
             "tokens_all_turns": dynamics.all_tokens,
-            "reasoning": {
-                "mean": dynamics.reasoning.all.mean,
-                "stdev": dynamics.reasoning.all.stdev,
-                "count": dynamics.reasoning_rows.all,
-            },
+            "reasoning": {"mean": reasoning.mean, "stdev": reasoning.stdev, "count": dynamics.reasoning_rows.all},
             "f1_histogram": dynamics.f1_histogram,
             "title": self.title,
             "questions": self.questions(),
