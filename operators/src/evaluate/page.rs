@@ -113,8 +113,9 @@ fn plots(evaluation: &Evaluation) -> String {
 
 /// Scores and baselines of several groups as three series.
 fn compared(cells: &[(&Group, &str)]) -> Vec<Series> {
-    let [mut score, mut constant, mut majority] = [("Score", "c1"), ("Best constant", "c2"), ("Majority by type", "c3")]
-        .map(|(name, class)| Series::plain(name, class, [0.0; 0]));
+    let [mut score, mut constant, mut majority] =
+        [("Score", "c1"), ("Best constant", "c2"), ("Majority by type", "c3")]
+            .map(|(name, class)| Series::plain(name, class, [0.0; 0]));
     for (group, name) in cells {
         score.values.push(group.measure(name));
         for (which, series) in [&mut constant, &mut majority].into_iter().enumerate() {
