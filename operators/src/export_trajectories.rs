@@ -212,7 +212,7 @@ impl ExportTrajectoriesParams {
             return Ok(vec![Value::Null; batch.num_rows()]);
         }
         let lines = carry::lines(batch, &self.carry)?;
-        let values = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+        let values = lines.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>();
         values.map_err(|error| OperatorError::engine(error.to_string()))
     }
 

@@ -6,8 +6,8 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use arrow::util::display::array_value_to_string;
+use datafusion::catalog::MemorySchemaProvider;
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
 use datafusion::common::TableReference;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
@@ -188,8 +188,7 @@ fn is_constant(expression: &Expr) -> bool {
 
 /// Registers a table, in place of one of that name. Its rows are read when a query runs.
 pub(super) fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
-    let schema = Arc::clone(&rows.schema);
-    let table = StreamingTable::try_new(Arc::clone(&schema), vec![Arc::new(Rows { schema, rows: rows.clone() })])?;
+    let table = StreamingTable::try_new(Arc::clone(&rows.schema), vec![Arc::new(Rows(rows.clone()))])?;
     // The table of the rounds is registered again when the score of this one is known.
     session.deregister_table(TableReference::bare(name))?;
     session.register_table(TableReference::bare(name), Arc::new(table))?;
@@ -203,36 +202,31 @@ pub(super) async fn name_outputs(session: &SessionContext, tables: &[String]) ->
     for whole in tables {
         let Some((node, port)) = whole.split_once('.') else { continue };
         let table = session.table_provider(TableReference::bare(whole.as_str())).await?;
-        let schema: Arc<dyn SchemaProvider> = if let Some(schema) = catalog.schema(node) {
-            schema
-        } else {
-            let schema = Arc::new(MemorySchemaProvider::new());
-            catalog.register_schema(node, Arc::clone(&schema) as Arc<dyn SchemaProvider>)?;
-            schema
-        };
-        schema.register_table(port.to_owned(), table)?;
+        if catalog.schema(node).is_none() {
+            catalog.register_schema(node, Arc::new(MemorySchemaProvider::new()))?;
+        }
+        if let Some(schema) = catalog.schema(node) {
+            schema.register_table(port.to_owned(), table)?;
+        }
     }
     Ok(())
 }
 
 /// The rows of an input as a stream.
 #[derive(Debug)]
-struct Rows {
-    schema: SchemaRef,
-    rows: RowsInput,
-}
+struct Rows(RowsInput);
 
 impl PartitionStream for Rows {
     fn schema(&self) -> &SchemaRef {
-        &self.schema
+        &self.0.schema
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let schema = Arc::clone(&self.schema);
-        let batches = self.rows.batches().map(move |batch| {
+        let schema = Arc::clone(&self.0.schema);
+        let batches = self.0.batches().map(move |batch| {
             let batch = batch.map_err(|error| DataFusionError::Execution(error.message))?;
             Ok(RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec())?)
         });
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.0.schema), futures::stream::iter(batches)))
     }
 }
