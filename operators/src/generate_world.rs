@@ -154,12 +154,8 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
         (params.min_hops <= params.max_hops, "min_hops", "must not be greater than `max_hops`"),
         (params.distractors <= 8, "distractors", "must be at most 8"),
     ];
-    let mut issues = Vec::new();
-    for (holds, path, message) in checks {
-        if !holds {
-            issues.push(ParamIssue::new(path, message));
-        }
-    }
+    let failed = checks.into_iter().filter(|(holds, ..)| !holds);
+    let mut issues: Vec<_> = failed.map(|(_, path, message)| ParamIssue::new(path, message)).collect();
     for kind in QuestionType::ALL {
         let share = params.question_types.of(kind);
         if !share.is_finite() || share < 0.0 {
