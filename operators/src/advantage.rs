@@ -6,7 +6,6 @@ mod method;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Float64Builder, ListBuilder, RecordBatch, UInt32Array};
@@ -27,7 +26,7 @@ use self::divergence::{REFERENCE, RewardKl};
 use self::method::{Alone, Method, Rollout};
 use super::shared::columns::{with_columns, with_fields, without};
 use super::shared::numbers::{finite, numbers};
-use super::shared::relation::{Grouping, Keys, check_key, columns_checked, unknown_key, unknown_keys};
+use super::shared::relation::{Grouping, Keys, check_key, check_keys, columns_checked, unknown_key, unknown_keys};
 use super::shared::unfit::Unfit;
 
 /// Port of the rows, in and out.
@@ -69,13 +68,8 @@ pub(crate) struct AdvantageParams {
 
 impl Default for AdvantageParams {
     fn default() -> Self {
-        Self {
-            method: Method::default(),
-            reward: "reward".to_owned(),
-            by: vec!["question_id".to_owned()],
-            alone: Alone::default(),
-            kl: None,
-        }
+        let (method, alone) = (Method::default(), Alone::default());
+        Self { method, reward: "reward".to_owned(), by: vec!["question_id".to_owned()], alone, kl: None }
     }
 }
 
@@ -105,24 +99,19 @@ impl Operator for Advantage {
     ];
 
     fn declare(params: &AdvantageParams) -> Declaration {
-        let ports = Ports::new()
+        let mut ports = Ports::new()
             .rows_in(ROWS, &[RecordKind::Trajectory], "Rollouts with a reward, several per question.")
             .rows_out(ROWS, RecordKind::Trajectory, "The rollouts with the column `advantage`.");
         // Only with `kl`: an input that is not used would be part of the key.
         let (checked, has_kl) = (params.clone(), params.kl.is_some());
-        let ports = if has_kl {
+        if has_kl {
             let about = "The model from which the divergence is measured.";
-            ports.input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::One, about)
-        } else {
-            ports
-        };
+            ports = ports.input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::One, about);
+        }
         let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant(ROWS).gives(move |inputs| {
             let Some(schema) = inputs.get(ROWS) else { return BTreeMap::new() };
             // Advantages of tokens that an earlier node left belong to other rewards.
-            let rest = match without(&empty(schema), TOKEN_ADVANTAGES) {
-                Ok(rest) => rest.schema(),
-                Err(_) => schema.clone(),
-            };
+            let rest = without(&empty(schema), TOKEN_ADVANTAGES).map_or(schema.clone(), |rest| rest.schema());
             let new = if has_kl { vec![field(), token_field()] } else { vec![field()] };
             BTreeMap::from([(ROWS.to_owned(), with_fields(&rest, &new))])
         });
@@ -131,13 +120,9 @@ impl Operator for Advantage {
             if has_kl { declaration.repeatability(Repeatability::Processor).uses_gpus(true) } else { declaration };
         declaration.checks_columns(move |tables| {
             let Some(schema) = tables.get(ROWS) else { return Vec::new() };
-            let mut issues = Vec::new();
-            match unknown_key(schema, "reward", &checked.reward) {
-                Some(unknown) => issues.push(unknown),
-                None => issues.extend(columns_checked(tables, ROWS, |schema| checked.rewards(&empty(schema)))),
-            }
-            issues.extend(unknown_keys(schema, "by", &checked.by));
-            issues
+            let unknown = unknown_key(schema, "reward", &checked.reward);
+            let unfit = unknown.or_else(|| columns_checked(tables, ROWS, |schema| checked.rewards(&empty(schema))));
+            unfit.into_iter().chain(unknown_keys(schema, "by", &checked.by)).collect()
         })
     }
 
@@ -151,8 +136,7 @@ fn field() -> Field {
 }
 
 fn token_field() -> Field {
-    let item = Field::new("item", DataType::Float64, false);
-    Field::new(TOKEN_ADVANTAGES, DataType::List(Arc::new(item)), false)
+    Field::new(TOKEN_ADVANTAGES, DataType::new_list(DataType::Float64, false), false)
 }
 
 fn empty(schema: &SchemaRef) -> RecordBatch {
@@ -160,11 +144,8 @@ fn empty(schema: &SchemaRef) -> RecordBatch {
 }
 
 fn issues(params: &AdvantageParams) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    issues.extend(check_key("reward", &params.reward));
-    for (index, text) in params.by.iter().enumerate() {
-        issues.extend(check_key(&format!("by.{index}"), text));
-    }
+    let mut issues: Vec<ParamIssue> = check_key("reward", &params.reward).into_iter().collect();
+    issues.extend(check_keys("by", &params.by));
     if params.by.is_empty() {
         issues.push(ParamIssue::new("by", "name at least one column"));
     }
@@ -195,33 +176,20 @@ struct Read {
     sequences: Vec<Vec<Sequence>>,
 }
 
-/// Advantages of rollouts.
-struct Scored {
-    advantages: Vec<f64>,
-    /// Those of their sampled tokens, with `kl`.
-    of_tokens: Option<Vec<Vec<f64>>>,
-}
-
 impl BlockingKernel for AdvantageParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(ROWS)?;
-        let mut recording = None;
-        if self.kl.is_some() {
-            recording = Some(divergence::recording(inputs)?);
-        }
+        let recording = if self.kl.is_some() { Some(divergence::recording(inputs)?) } else { None };
         let Read { unfit, rollouts, sequences } = self.read(rows, recording, context)?;
-        let scored = match self.kl {
-            None => Scored { advantages: method::advantages(self.method, self.alone, &rollouts), of_tokens: None },
+        let (advantages, of_tokens) = match self.kl {
+            None => (method::advantages(self.method, self.alone, &rollouts), None),
             Some(kl) => {
                 let costs = divergence::costs(kl, &sequences, inputs, context)?;
                 divergence::report(kl, &costs, outputs);
                 let of_tokens = method::token_advantages(self.method, self.alone, &rollouts, &costs);
-                let mut advantages = Vec::with_capacity(of_tokens.len());
-                for all in &of_tokens {
-                    // A rollout without sampled tokens has an advantage of 0.
-                    advantages.push(all.iter().sum::<f64>() / all.len().max(1) as f64);
-                }
-                Scored { advantages, of_tokens: Some(of_tokens) }
+                // A rollout without sampled tokens has an advantage of 0.
+                let means = of_tokens.iter().map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64);
+                (means.collect::<Vec<_>>(), Some(of_tokens))
             }
         };
         // The rows are read once more: advantages need all rewards, and only these were held in memory.
@@ -243,28 +211,21 @@ impl BlockingKernel for AdvantageParams {
             let part = done..done + fit.len();
             done = part.end;
             let rows = without(&take_record_batch(&batch, &UInt32Array::from(fit))?, TOKEN_ADVANTAGES)?;
-            outputs.write(ROWS, &with_columns(&rows, scored.columns(part))?)?;
+            let values = Float64Array::from(advantages[part.clone()].to_vec());
+            let mut columns: Vec<(Field, ArrayRef)> = vec![(field(), Arc::new(values))];
+            if let Some(of_tokens) = &of_tokens {
+                let item = Field::new("item", DataType::Float64, false);
+                let mut lists = ListBuilder::new(Float64Builder::new()).with_field(item);
+                for all in &of_tokens[part] {
+                    lists.values().append_slice(all);
+                    lists.append(true);
+                }
+                columns.push((token_field(), Arc::new(lists.finish())));
+            }
+            outputs.write(ROWS, &with_columns(&rows, columns)?)?;
         }
         report(&rollouts, outputs);
         Ok(())
-    }
-}
-
-impl Scored {
-    /// Returns the columns of these rollouts.
-    fn columns(&self, part: Range<usize>) -> Vec<(Field, ArrayRef)> {
-        let advantages = self.advantages[part.clone()].iter().copied();
-        let mut columns: Vec<(Field, ArrayRef)> = vec![(field(), Arc::new(Float64Array::from_iter_values(advantages)))];
-        if let Some(of_tokens) = &self.of_tokens {
-            let item = Field::new("item", DataType::Float64, false);
-            let mut lists = ListBuilder::new(Float64Builder::new()).with_field(item);
-            for all in &of_tokens[part] {
-                lists.values().append_slice(all);
-                lists.append(true);
-            }
-            columns.push((token_field(), Arc::new(lists.finish())));
-        }
-        columns
     }
 }
 
@@ -278,10 +239,7 @@ impl AdvantageParams {
             let batch = batch?;
             // The other methods do not count tokens, so the rollouts need no column of them.
             let tokens = if self.method.weighs_tokens() { authored(&batch)? } else { vec![1; batch.num_rows()] };
-            let mut recorded = None;
-            if recording.is_some() {
-                recorded = Some(divergence::recorded(&batch)?);
-            }
+            let recorded = if recording.is_some() { Some(divergence::recorded(&batch)?) } else { None };
             let groups = grouping.assign(&batch)?;
             let rewards = self.rewards(&batch)?;
             for (row, ((group, reward), tokens)) in groups.into_iter().zip(rewards).zip(tokens).enumerate() {
@@ -320,8 +278,8 @@ impl AdvantageParams {
 
 /// Returns how many tokens the model wrote in each rollout: the recorded ones, else those that the policy counted.
 fn authored(batch: &RecordBatch) -> Result<Vec<u64>, OperatorError> {
-    let mut authored = Vec::with_capacity(batch.num_rows());
     if let Some(recorded) = RecordedTokens::from_batch(batch)? {
+        let mut authored = Vec::with_capacity(batch.num_rows());
         for row in &recorded {
             authored.push(row.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len() as u64).sum());
         }
@@ -331,11 +289,8 @@ fn authored(batch: &RecordBatch) -> Result<Vec<u64>, OperatorError> {
     let Some(counts) = column.and_then(|column| column.as_primitive_opt::<Int64Type>()) else {
         return Err(OperatorError::pipeline("the rollouts have no column `completion_tokens`"));
     };
-    for count in counts {
-        // An endpoint may report no count.
-        authored.push(u64::try_from(count.unwrap_or(0)).unwrap_or(0));
-    }
-    Ok(authored)
+    // An endpoint may report no count.
+    Ok(counts.iter().map(|count| u64::try_from(count.unwrap_or(0)).unwrap_or(0)).collect())
 }
 
 /// Reports what the rewards of the questions are like.

@@ -16,7 +16,7 @@ use searchmill_engine::operator::{
 };
 use searchmill_schemas::{RecordKind, Reject, text_column, text_value};
 use searchmill_text::chunking::{
-    Counter, Memo, Piece, Recursive, Sentences, TokenCounter, TokenWindow, TokenizerFault, tokenizer_file,
+    Counter, Memo, Piece, Recursive, Sentences, TokenCounter, TokenWindow, tokenizer_file,
 };
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,7 @@ impl TokenizerPath {
         match HubModel::parse(&self.0) {
             Some(model) => {
                 let hub = Hub::from_environment();
-                let commit = hub.resolve(&model, context)?;
-                Ok(hub.folder(&model, &commit, &[TOKENIZER], context)?.join(TOKENIZER))
+                Ok(hub.folder(&model, &hub.resolve(&model, context)?, &[TOKENIZER], context)?.join(TOKENIZER))
             }
             None => Ok(context.resolve(&tokenizer_file(&self.0))),
         }
@@ -133,15 +132,8 @@ pub(crate) struct ChunkParams {
 
 impl Default for ChunkParams {
     fn default() -> Self {
-        Self {
-            by: By::default(),
-            size: 200,
-            overlap: 0,
-            count: Count::default(),
-            min_characters: None,
-            title_prefix: true,
-            empty: Empty::default(),
-        }
+        let (by, count, empty) = (By::default(), Count::default(), Empty::default());
+        Self { by, size: 200, overlap: 0, count, min_characters: None, title_prefix: true, empty }
     }
 }
 
@@ -174,11 +166,8 @@ impl Operator for Chunk {
     ];
 
     fn declare(params: &ChunkParams) -> Declaration {
-        let ports = Ports::new().rows_in("documents", &[RecordKind::Document], "Documents to split.").rows_out(
-            "chunks",
-            RecordKind::Chunk,
-            "Chunks, document by document, in text order.",
-        );
+        let ports = Ports::new().rows_in("documents", &[RecordKind::Document], "Documents to split.");
+        let ports = ports.rows_out("chunks", RecordKind::Chunk, "Chunks, document by document, in text order.");
         let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
             let Some(documents) = inputs.get("documents") else { return BTreeMap::new() };
             let chunks = carried_fields(&RecordKind::Chunk.schema(), documents, RecordKind::Document);
@@ -189,21 +178,14 @@ impl Operator for Chunk {
 
     fn open(params: &ChunkParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let counter = params.count.counter(context)?;
-        Ok(Kernel::Map(Arc::new(Chunker {
-            rule: rule(params),
-            counter,
-            title_prefix: params.title_prefix,
-            empty: params.empty,
-            memos: Mutex::default(),
-        })))
+        Ok(Kernel::Map(Arc::new(Chunker { params: params.clone(), counter, memos: Mutex::default() })))
     }
 }
 
 fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
     if params.size == 0 {
-        let issue = ParamIssue::new("size", "a chunk cannot have size 0");
-        issues.push(issue.with_help("give at least 1; 200 is usual"));
+        issues.push(ParamIssue::new("size", "a chunk cannot have size 0").with_help("give at least 1; 200 is usual"));
     }
     match params.by {
         By::Recursive | By::Markdown if params.overlap > 0 => {
@@ -219,12 +201,10 @@ fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
     }
     match (params.by, params.min_characters) {
         (By::Recursive | By::Markdown, Some(0)) => {
-            let issue = ParamIssue::new("min_characters", "must be at least 1");
-            issues.push(issue.with_help("leave it out for size / 2"));
+            issues.push(ParamIssue::new("min_characters", "must be at least 1").with_help("leave it out for size / 2"));
         }
         (By::Token | By::Sentence, Some(_)) => {
-            let issue = ParamIssue::new("min_characters", "is for `by: recursive` only");
-            issues.push(issue.with_help("leave it out"));
+            issues.push(ParamIssue::new("min_characters", "is for `by: recursive` only").with_help("leave it out"));
         }
         _ => {}
     }
@@ -259,43 +239,17 @@ impl Count {
         Ok(match self {
             Self::Words => Counter::Words,
             Self::Characters => Counter::Characters,
-            Self::Tokenizer(path) => {
-                Counter::Tokens(Box::new(TokenCounter::load(&path.file(context)?).map_err(fault)?))
-            }
+            Self::Tokenizer(path) => match TokenCounter::load(&path.file(context)?) {
+                Ok(counter) => Counter::Tokens(Box::new(counter)),
+                Err(fault) => return Err(OperatorError::pipeline(fault.message).with_help(fault.help)),
+            },
         })
     }
 }
 
-fn fault(fault: TokenizerFault) -> OperatorError {
-    OperatorError::pipeline(fault.message).with_help(fault.help)
-}
-
-fn rule(params: &ChunkParams) -> Rule {
-    let (size, overlap) = (params.size as usize, params.overlap as usize);
-    match params.by {
-        By::Recursive | By::Markdown => {
-            // A `size` of 1 halves to 0, which `issues` rejects as `min_characters`.
-            let min_characters = params.min_characters.unwrap_or(params.size / 2).max(1) as usize;
-            let rule = Recursive { size, min_characters };
-            if params.by == By::Markdown { Rule::Markdown(rule) } else { Rule::Recursive(rule) }
-        }
-        By::Token => Rule::Token(TokenWindow { size, overlap }),
-        By::Sentence => Rule::Sentence(Sentences { size, overlap }),
-    }
-}
-
-enum Rule {
-    Recursive(Recursive),
-    Markdown(Recursive),
-    Token(TokenWindow),
-    Sentence(Sentences),
-}
-
 struct Chunker {
-    rule: Rule,
+    params: ChunkParams,
     counter: Counter,
-    title_prefix: bool,
-    empty: Empty,
     /// One memo for each batch processed concurrently; locked twice a batch.
     memos: Mutex<Vec<Memo>>,
 }
@@ -305,9 +259,13 @@ impl MapKernel for Chunker {
         // Words recur: what a tokenizer counted for one batch serves the next.
         let mut memo = self.memos.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut rows = ChunkRows::default();
-        for (row, document) in Document::all(batch)?.enumerate() {
+        let (ids, titles) = (text_column(batch, "id")?, text_column(batch, "title")?);
+        let (texts, metadata) = (text_column(batch, "text")?, text_column(batch, "metadata")?);
+        for row in 0..batch.num_rows() {
+            let (title, metadata) = (text_value(titles, row), text_value(metadata, row));
+            let document = Document { id: ids.value(row), title, text: texts.value(row), metadata };
             match self.cut(&document, &mut memo) {
-                Ok(cuts) => rows.push(&document, row as u32, &cuts, self.title_prefix)?,
+                Ok(cuts) => rows.push(&document, row as u32, &cuts, self.params.title_prefix)?,
                 Err(reject) => output.rejects.extend(reject),
             }
             // A long document has many chunks: the batch's are not all held in memory.
@@ -324,17 +282,21 @@ impl MapKernel for Chunker {
 impl Chunker {
     /// Returns the pieces of a document, or the reject (`None` if empty documents are skipped).
     fn cut<'a>(&self, document: &Document<'a>, memo: &mut Memo) -> Result<Vec<Cut<'a>>, Option<Reject>> {
-        let text = document.text;
+        let (params, text) = (&self.params, document.text);
         if text.trim().is_empty() {
             let message = "the document has no text, so it gives no chunk";
-            return Err((self.empty == Empty::Reject).then(|| document.reject("empty", message.to_owned())));
+            return Err((params.empty == Empty::Reject).then(|| document.reject("empty", message.to_owned())));
         }
+        let (size, overlap) = (params.size as usize, params.overlap as usize);
+        // A `size` of 1 halves to 0, which `issues` rejects as `min_characters`.
+        let min_characters = params.min_characters.unwrap_or(params.size / 2).max(1) as usize;
+        let recursive = Recursive { size, min_characters };
         let mut tally = self.counter.tally(memo, text);
-        let mut cuts = match &self.rule {
-            Rule::Recursive(rule) => document.whole(rule.cut(text, &mut tally)),
-            Rule::Markdown(rule) => sections::cut(rule, document.title, text, document.metadata, &mut tally),
-            Rule::Token(rule) => document.whole(rule.cut(text, &mut tally)),
-            Rule::Sentence(rule) => document.whole(rule.cut(text, &mut tally)),
+        let mut cuts = match params.by {
+            By::Recursive => document.whole(recursive.cut(text, &mut tally)),
+            By::Markdown => sections::cut(&recursive, document.title, text, document.metadata, &mut tally),
+            By::Token => document.whole(TokenWindow { size, overlap }.cut(text, &mut tally)),
+            By::Sentence => document.whole(Sentences { size, overlap }.cut(text, &mut tally)),
         };
         // Counting goes on after a fault, so that the rules need no errors; the pieces are then dropped.
         if let Some(fault) = tally.fault() {
@@ -357,23 +319,8 @@ struct Document<'a> {
 impl<'a> Document<'a> {
     /// Returns pieces with the title and the metadata of the document.
     fn whole(&self, pieces: Vec<Piece>) -> Vec<Cut<'a>> {
-        let mut cuts = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            let (title, metadata) = (self.title.map(Cow::Borrowed), self.metadata.map(Cow::Borrowed));
-            cuts.push(Cut { piece, title, metadata });
-        }
-        cuts
-    }
-
-    fn all(batch: &'a RecordBatch) -> Result<impl Iterator<Item = Self>, OperatorError> {
-        let (ids, titles) = (text_column(batch, "id")?, text_column(batch, "title")?);
-        let (texts, metadata) = (text_column(batch, "text")?, text_column(batch, "metadata")?);
-        Ok((0..batch.num_rows()).map(move |row| Self {
-            id: ids.value(row),
-            title: text_value(titles, row),
-            text: texts.value(row),
-            metadata: text_value(metadata, row),
-        }))
+        let (title, metadata) = (self.title.map(Cow::Borrowed), self.metadata.map(Cow::Borrowed));
+        pieces.into_iter().map(|piece| Cut { piece, title: title.clone(), metadata: metadata.clone() }).collect()
     }
 
     fn reject(&self, kind: &str, message: String) -> Reject {
@@ -402,13 +349,7 @@ struct ChunkRows {
 }
 
 impl ChunkRows {
-    fn push(
-        &mut self,
-        document: &Document<'_>,
-        row: u32,
-        cuts: &[Cut<'_>],
-        title_prefix: bool,
-    ) -> Result<(), OperatorError> {
+    fn push(&mut self, document: &Document, row: u32, cuts: &[Cut], title_prefix: bool) -> Result<(), OperatorError> {
         use std::fmt::Write as _;
         for (position, Cut { piece, title, metadata }) in cuts.iter().enumerate() {
             let (title, metadata) = (title.as_deref(), metadata.as_deref());

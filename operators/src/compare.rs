@@ -54,20 +54,14 @@ impl Operator for Compare {
     ];
 
     fn declare(params: &CompareParams) -> Declaration {
+        let questions = "A row for each question, system and metric: `question_id`, `system`, `metric`, `base_value`, \
+            `value`, `delta`, `outcome` (`win`, `loss`, `tie`, `unmatched`), `base_samples`, `samples`.";
+        let metrics = "Mean differences with intervals, and the columns `system`, `metric`, `base_value`, `system_value`, \
+            `wins`, `losses`, `ties`, `p_value`, `p_holm` (corrected over all tests of a grouping) and `exact`.";
         let ports = Ports::new()
             .named_inputs(Accept::AnyRows)
-            .rows_out(
-                QUESTIONS,
-                RecordKind::Table,
-                "A row for each question, system and metric: `question_id`, `system`, `metric`, `base_value`, `value`, \
-                 `delta`, `outcome` (`win`, `loss`, `tie`, `unmatched`), `base_samples`, `samples`.",
-            )
-            .rows_out(
-                METRICS,
-                RecordKind::Metric,
-                "Mean differences with intervals, and the columns `system`, `metric`, `base_value`, `system_value`, `wins`, \
-                 `losses`, `ties`, `p_value`, `p_holm` (corrected over all tests of a grouping) and `exact`.",
-            )
+            .rows_out(QUESTIONS, RecordKind::Table, questions)
+            .rows_out(METRICS, RecordKind::Metric, metrics)
             .tree_out(REPORT, TreeKind::Report, "`report.html`: figures, and what regressed first; `report.json`.");
         let (named, checked) = (params.clone(), params.clone());
         Declaration::seeded(ports)
@@ -78,10 +72,7 @@ impl Operator for Compare {
                 // Types are checked once all columns exist; else an unknown column would be reported twice.
                 if unknown.is_empty() { side::issues(&checked, tables) } else { unknown }
             })
-            .gives(|_| {
-                let questions = (QUESTIONS.to_owned(), output::question_schema());
-                [questions, (METRICS.to_owned(), output::metric_schema())].into()
-            })
+            .gives(|_| output::columns().unwrap_or_default())
     }
 
     fn open(params: &CompareParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -112,15 +103,23 @@ impl CompareParams {
         for side in &sides {
             context.check_cancelled()?;
             let matching = Matching::of(&base, side);
-            output::write_questions(&base, side, &matching, &by, outputs)?;
+            let rows = output::rows(&base, side, &matching);
+            // In parts of the size of a batch: with many systems and metrics, the whole table may be large.
+            for rows in rows.chunks(8192) {
+                outputs.write(QUESTIONS, &output::questions(&side.name, rows, &by)?)?;
+            }
+            // Later nodes may refer to the columns.
+            if rows.is_empty() {
+                outputs.write(QUESTIONS, &output::questions(&side.name, &[], &by)?)?;
+            }
             comparisons.push(Comparison::new(self, &base, side, matching, &bootstrap, comparisons.len())?);
         }
         // The correction needs the p-values of all systems, so it follows the last comparison.
         corrected(&mut comparisons, self.group_by.len());
-        output::write_metrics(self, &comparisons, outputs)?;
-        let shown = shown::read(self, inputs, &base, &sides, &comparisons, context)?;
-        let comparisons = &comparisons;
-        let page = Page { params: self, about, by: &by, base: &base, sides: &sides, comparisons, shown: &shown };
+        outputs.write(METRICS, &output::metrics(self, &comparisons)?)?;
+        let shown = &shown::choose(self, &base, &sides, &comparisons);
+        let (rows, comparisons) = (&shown::rows(inputs, shown, context)?, &comparisons);
+        let page = Page { params: self, about, by: &by, base: &base, sides: &sides, comparisons, shown, rows };
         page.publish(&bootstrap, outputs)
     }
 

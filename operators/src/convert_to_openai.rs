@@ -3,7 +3,7 @@
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use searchmill_text::json::Json;
 
-use super::shared::conversion::conversation::{Conversation, Message, Spoken};
+use super::shared::conversion::conversation::{Message, Spoken};
 use super::shared::conversion::kernel::{PORT, chat_converter, converter};
 use super::shared::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
 use super::shared::unfit::Unfit;
@@ -29,12 +29,8 @@ fn kernel(params: &ConvertToOpenaiParams, inputs: &Inputs) -> Result<Kernel, Ope
         }));
     }
     Ok(converter("openai", &params.carry, params.unfinished, move |conversation| {
-        Ok((convert(conversation, thinking), None))
+        Ok((prompt(&conversation.messages, &conversation.tools, thinking), None))
     }))
-}
-
-fn convert(conversation: &Conversation, thinking: bool) -> Json {
-    prompt(&conversation.messages, &conversation.tools, thinking)
 }
 
 /// Builds the row of a pair.
@@ -45,8 +41,7 @@ fn pair(preference: &Preference, thinking: bool) -> Result<Vec<PairRow>, Unfit> 
     }
     let input = prompt(preference.prompt(), &preference.chosen.tools, thinking);
     let [chosen, rejected] = preference.answers().map(|messages| entries(messages, thinking));
-    let row = Json::object([("input", input), ("preferred_output", chosen), ("non_preferred_output", rejected)]);
-    Ok(vec![row.into()])
+    Ok(vec![Json::object([("input", input), ("preferred_output", chosen), ("non_preferred_output", rejected)]).into()])
 }
 
 /// Builds `{"messages": […], "tools": […]}`.

@@ -91,11 +91,8 @@ impl Operator for ConvertToVerl {
     ];
 
     fn declare(params: &ConvertToVerlParams) -> Declaration {
-        let ports = Ports::new().rows_in(QUESTIONS, &[RecordKind::Question], "questions with golden answers").rows_out(
-            ROWS,
-            RecordKind::Table,
-            "rows in the trainer's layout",
-        );
+        let ports = Ports::new().rows_in(QUESTIONS, &[RecordKind::Question], "questions with golden answers");
+        let ports = ports.rows_out(ROWS, RecordKind::Table, "rows in the trainer's layout");
         carry::checked(Declaration::pure(ports).issues(issues(params)), QUESTIONS, &params.carry)
     }
 
@@ -123,78 +120,67 @@ impl ConvertToVerlParams {
         self.data_source.as_deref().unwrap_or("musique")
     }
 
-    /// Returns warnings of rows that the trainer would not learn from as wanted.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+    /// Warns of rows that the trainer would not learn from as wanted.
+    fn warn(&self, context: &Context) {
         let known: &[&str] = if self.layout == Layout::Research { &["musique"] } else { &REWARDED };
-        let source = self.data_source();
+        let (source, names) = (self.data_source(), known.join(", "));
         // With a prompt of another system, the reward is another one, too.
         if self.prompt.is_none() && !known.contains(&source) {
-            warnings.push(format!(
-                "the trainer's own reward knows no data set `{source}`: write one of {} in `data_source`, or give the trainer a \
-                 reward of yours",
-                known.join(", ")
+            context.progress().log(&format!(
+                "warning: the trainer's own reward knows no data set `{source}`: write one of {names} in `data_source`, or \
+                 give the trainer a reward of yours"
             ));
         }
         if self.layout == Layout::Verl && self.agent_name.is_none() {
-            warnings.push(
-                "verl calls no tools for rows without an agent, unless its configuration names one: write `agent_name: tool_agent`"
-                    .to_owned(),
+            context.progress().log(
+                "warning: verl calls no tools for rows without an agent, unless its configuration names one: write \
+                 `agent_name: tool_agent`",
             );
         }
-        warnings
     }
 
     /// The columns; `agent_name` is last, if present.
     fn schema(&self) -> SchemaRef {
+        use DataType::{Boolean, Int64, LargeUtf8, Null, Utf8};
         let mut fields = match self.layout {
-            Layout::SearchR1 => {
-                let extra = structure(vec![field("split", DataType::Utf8), field("index", DataType::Int64)]);
-                vec![
-                    field("id", DataType::LargeUtf8),
-                    field("question", DataType::LargeUtf8),
-                    field("golden_answers", list(DataType::Utf8)),
-                    field("data_source", DataType::LargeUtf8),
-                    field("prompt", chat()),
-                    field("ability", DataType::LargeUtf8),
-                    field("reward_model", reward_model(target())),
-                    field("extra_info", extra),
-                ]
-            }
-            Layout::Research => {
-                vec![
-                    field("data_source", DataType::LargeUtf8),
-                    field("question", DataType::LargeUtf8),
-                    field("ability", DataType::LargeUtf8),
-                    field("reward_model", reward_model(list(DataType::Utf8))),
-                    field("extra_info", structure(vec![field("id", DataType::Utf8)])),
-                ]
-            }
+            Layout::SearchR1 => vec![
+                field("id", LargeUtf8),
+                field("question", LargeUtf8),
+                field("golden_answers", list(Utf8)),
+                field("data_source", LargeUtf8),
+                field("prompt", chat()),
+                field("ability", LargeUtf8),
+                field("reward_model", reward_model(target())),
+                field("extra_info", structure(vec![field("split", Utf8), field("index", Int64)])),
+            ],
+            Layout::Research => vec![
+                field("data_source", LargeUtf8),
+                field("question", LargeUtf8),
+                field("ability", LargeUtf8),
+                field("reward_model", reward_model(list(Utf8))),
+                field("extra_info", structure(vec![field("id", Utf8)])),
+            ],
             Layout::Verl => {
-                let create = structure(vec![
-                    field("ground_truth", target()),
-                    field("question", DataType::Utf8),
-                    field("data_source", DataType::Utf8),
-                ]);
-                let search = structure(vec![field("create_kwargs", create)]);
+                let create = vec![field("ground_truth", target()), field("question", Utf8), field("data_source", Utf8)];
+                let search = structure(vec![field("create_kwargs", structure(create))]);
                 let extra = structure(vec![
-                    field("index", DataType::Int64),
-                    field("need_tools_kwargs", DataType::Boolean),
-                    field("question", DataType::Utf8),
-                    field("split", DataType::Utf8),
+                    field("index", Int64),
+                    field("need_tools_kwargs", Boolean),
+                    field("question", Utf8),
+                    field("split", Utf8),
                     field("tools_kwargs", structure(vec![field("search", search)])),
                 ]);
                 vec![
-                    field("data_source", DataType::LargeUtf8),
+                    field("data_source", LargeUtf8),
                     field("prompt", chat()),
-                    field("ability", DataType::LargeUtf8),
+                    field("ability", LargeUtf8),
                     field("reward_model", reward_model(target())),
                     field("extra_info", extra),
-                    field("metadata", DataType::Null),
+                    field("metadata", Null),
                 ]
             }
         };
-        fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", DataType::LargeUtf8)));
+        fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", LargeUtf8)));
         Arc::new(Schema::new(fields))
     }
 
@@ -219,15 +205,13 @@ impl ConvertToVerlParams {
                     "extra_info": {"split": self.split, "index": index},
                 })
             }
-            Layout::Research => {
-                json!({
-                    "data_source": self.data_source(),
-                    "question": question.question,
-                    "ability": "qa",
-                    "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
-                    "extra_info": {"id": question.id},
-                })
-            }
+            Layout::Research => json!({
+                "data_source": self.data_source(),
+                "question": question.question,
+                "ability": "qa",
+                "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
+                "extra_info": {"id": question.id},
+            }),
             Layout::Verl => {
                 // verl's `default_compute_score` selects the reward of its search example by names with this prefix.
                 let source = format!("searchR1_{}", self.data_source());
@@ -279,11 +263,8 @@ fn opening(protocol: &ProtocolParams, question: &str) -> Value {
 
 impl BlockingKernel for ConvertToVerlParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let schema = self.schema();
-        for line in self.warnings() {
-            context.progress().log(&format!("warning: {line}"));
-        }
-        let mut index = 0;
+        self.warn(context);
+        let (schema, mut index) = (self.schema(), 0);
         for batch in inputs.rows(QUESTIONS)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
@@ -302,9 +283,8 @@ impl BlockingKernel for ConvertToVerlParams {
             if rows.is_empty() {
                 continue;
             }
-            let mut decoder =
-                // `flush` returns at most the batch size, so the batch size is all rows.
-                ReaderBuilder::new(SchemaRef::clone(&schema)).with_batch_size(rows.len()).build_decoder()?;
+            // `flush` returns at most the batch size, so the batch size is all rows.
+            let mut decoder = ReaderBuilder::new(Arc::clone(&schema)).with_batch_size(rows.len()).build_decoder()?;
             decoder.serialize(&rows)?;
             let rows =
                 decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))?;

@@ -64,15 +64,8 @@ pub(crate) struct DecontaminateParams {
 
 impl Default for DecontaminateParams {
     fn default() -> Self {
-        Self {
-            columns: text_column(),
-            against_columns: Vec::new(),
-            ngram: 13,
-            min_words: 8,
-            minhash: None,
-            vectors: None,
-            mark: false,
-        }
+        let (columns, against_columns) = (text_column(), Vec::new());
+        Self { columns, against_columns, ngram: 13, min_words: 8, minhash: None, vectors: None, mark: false }
     }
 }
 
@@ -101,41 +94,29 @@ impl Operator for Decontaminate {
     ];
 
     fn declare(params: &DecontaminateParams) -> Declaration {
-        let ports = Ports::new()
+        let matches = "`row` (counted from 1), `id`, `against` (number of the test set, in the order written), \
+            `against_row`, `against_id`, `by` (`ngram`, `minhash` or `vectors`), the shared `ngram`, and `similarity`.";
+        let mut ports = Ports::new()
             .any_rows_in(ROWS, "The rows to check.")
             .input_of(AGAINST, Accept::AnyRows, Arity::Many, "Test sets.")
             .same_out(ROWS, ROWS, "The rows without matches, or all rows with `mark`, in input order.")
-            .rows_out(
-                MATCHES,
-                RecordKind::Table,
-                "`row` (counted from 1), `id`, `against` (number of the test set, in the order written), `against_row`, \
-                 `against_id`, `by` (`ngram`, `minhash` or `vectors`), the shared `ngram`, and `similarity`.",
-            )
+            .rows_out(MATCHES, RecordKind::Table, matches)
             .tree_out("report", TreeKind::Report, "`report.html`: matches by test set, and the first ones in full.");
-        let ports = if params.vectors.is_some() {
-            ports.input_of(INDEX, Accept::Tree(TreeKind::Index), Arity::One, "A dense index of the rows.").input_of(
-                AGAINST_INDEX,
-                Accept::Tree(TreeKind::Index),
-                Arity::Many,
-                "Dense indexes of the test sets, in their order.",
-            )
-        } else {
-            ports
-        };
+        if params.vectors.is_some() {
+            let (accept, about) = (Accept::Tree(TreeKind::Index), "Dense indexes of the test sets, in their order.");
+            ports = ports.input_of(INDEX, accept.clone(), Arity::One, "A dense index of the rows.");
+            ports = ports.input_of(AGAINST_INDEX, accept, Arity::Many, about);
+        }
         let given = params.clone();
-        let declaration = Declaration::pure(ports).issues(issues(params));
-        let declaration = if params.vectors.is_some() {
-            declaration.checks_variants(INDEX, |kinds| Cosine::kind_issues("vectors", kinds))
-        } else {
-            declaration
-        };
+        let mut declaration = Declaration::pure(ports).issues(issues(params));
+        if params.vectors.is_some() {
+            declaration = declaration.checks_variants(INDEX, |kinds| Cosine::kind_issues("vectors", kinds));
+        }
         declaration.checks_columns(move |tables| {
-            let mut issues = Vec::new();
-            issues.extend(columns_checked(tables, ROWS, |schema| Texts::new(schema, "columns", &given.columns)));
-            issues.extend(columns_checked(tables, AGAINST, |schema| {
-                Texts::new(schema, "against_columns", given.columns_of_tests())
-            }));
-            issues
+            let (columns, of_tests) = (&given.columns, given.columns_of_tests());
+            let rows = columns_checked(tables, ROWS, |schema| Texts::new(schema, "columns", columns));
+            let tests = columns_checked(tables, AGAINST, |schema| Texts::new(schema, "against_columns", of_tests));
+            rows.into_iter().chain(tests).collect()
         })
     }
 
@@ -165,10 +146,8 @@ impl BlockingKernel for DecontaminateParams {
         let index = self.index(inputs, context)?;
         let rows = inputs.rows(ROWS)?;
         let texts = Texts::new(&rows.schema, "columns", &self.columns)?;
-        let mut vectors = None;
-        if let Some(Cosine { threshold }) = self.vectors {
-            vectors = Some(ByVectors::new(threshold, inputs, &index, context)?);
-        }
+        let vectors = self.vectors.map(|vectors| ByVectors::new(vectors.threshold, inputs, &index, context));
+        let vectors = vectors.transpose()?;
         let mut report = Report::new(&index);
         // Empty tables first: an input without rows has outputs with columns.
         outputs.write(ROWS, &self.retained(&RecordBatch::new_empty(Arc::clone(&rows.schema)), &[])?)?;
@@ -179,7 +158,7 @@ impl BlockingKernel for DecontaminateParams {
             // The index is only read; which test rows were found is noted in atomics.
             let mut found: Vec<Vec<Found>> = texts.of(&batch)?.par_iter().map(|text| index.find(text)).collect();
             if let Some(vectors) = &vectors {
-                vectors.find(&batch, &index, &mut found)?;
+                vectors.find(&batch, &mut found)?;
             }
             outputs.write(ROWS, &self.retained(&batch, &found)?)?;
             let listed = report.add(found, id_column(&batch).as_ref(), &index);

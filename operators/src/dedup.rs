@@ -8,11 +8,10 @@ mod by_vectors_tests;
 #[cfg(test)]
 mod similar_tests;
 
-use datafusion::error::DataFusionError;
 use datafusion::functions::expr_fn::{regexp_replace, trim};
 use datafusion::functions_aggregate::expr_fn::{max, min};
 use datafusion::logical_expr::{Expr, ident, lit};
-use datafusion::prelude::{DataFrame, SessionContext};
+use datafusion::prelude::SessionContext;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -25,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::shared::near::{Cosine, Near, Texts};
 use super::shared::relation::{
-    KEPT, ROW, ROWS, check_key, columns_checked, folded, keep, key, numbered, register_functions,
+    KEPT, ROW, ROWS, check_keys, columns_checked, folded, keep, key, numbered, register_functions,
 };
 use by_vectors::{INDEX, SimilarVectors, check_ids};
 use groups::{DUPLICATES, Stays};
@@ -84,35 +83,26 @@ impl Operator for Dedup {
     ];
 
     fn declare(params: &DedupParams) -> Declaration {
-        let ports = Ports::new().any_rows_in(ROWS, "rows with repeats");
-        let ports = match params.near {
-            None => ports.same_out(ROWS, ROWS, "one row per key"),
-            Some(_) => ports.same_out(ROWS, ROWS, "one row per group").rows_out(
-                DUPLICATES,
-                RecordKind::Table,
-                "The dropped rows: `row` (counted from 1), `id`, `kept_row`, `kept_id`, and `similarity`, the Jaccard \
-                 similarity to the kept row, or the cosine of both vectors. It may be below the threshold if others link \
-                 the two.",
-            ),
+        let (ports, issues) = (Ports::new().any_rows_in(ROWS, "rows with repeats"), issues(params));
+        let Some(near) = &params.near else {
+            let ports = ports.same_out(ROWS, ROWS, "one row per key");
+            return Declaration::pure(ports).issues(issues).query(params.clone());
         };
-        let by_vectors = params.near.as_ref().is_some_and(|near| near.vectors.is_some());
-        let ports = if by_vectors {
-            ports.input_of(INDEX, Accept::Tree(TreeKind::Index), Arity::One, "A dense index of the rows.")
-        } else {
-            ports
-        };
-        let declaration = Declaration::pure(ports).issues(issues(params));
-        let Some(near) = &params.near else { return declaration.query(params.clone()) };
-        if by_vectors {
-            let declaration = declaration.checks_variants(INDEX, |kinds| Cosine::kind_issues("near.vectors", kinds));
-            return declaration
+        let duplicates = "The dropped rows: `row` (counted from 1), `id`, `kept_row`, `kept_id`, and `similarity`, the \
+            Jaccard similarity to the kept row, or the cosine of both vectors. It may be below the threshold if others \
+            link the two.";
+        let ports = ports.same_out(ROWS, ROWS, "one row per group").rows_out(DUPLICATES, RecordKind::Table, duplicates);
+        if near.vectors.is_some() {
+            let ports = ports.input_of(INDEX, Accept::Tree(TreeKind::Index), Arity::One, "A dense index of the rows.");
+            return Declaration::pure(ports)
+                .issues(issues)
+                .checks_variants(INDEX, |kinds| Cosine::kind_issues("near.vectors", kinds))
                 .gives_plain_columns()
                 .checks_columns(|tables| columns_checked(tables, ROWS, check_ids).into_iter().collect());
         }
         let columns = near.columns.clone();
-        declaration.gives_plain_columns().checks_columns(move |tables| {
-            let texts = columns_checked(tables, ROWS, |schema| Texts::new(schema, "near.columns", &columns));
-            texts.into_iter().collect()
+        Declaration::pure(ports).issues(issues).gives_plain_columns().checks_columns(move |tables| {
+            columns_checked(tables, ROWS, |schema| Texts::new(schema, "near.columns", &columns)).into_iter().collect()
         })
     }
 
@@ -145,9 +135,7 @@ fn issues(params: &DedupParams) -> Vec<ParamIssue> {
     if params.by.is_empty() {
         issues.push(ParamIssue::new("by", "name at least one column"));
     }
-    for (index, text) in params.by.iter().enumerate() {
-        issues.extend(check_key(&format!("by.{index}"), text));
-    }
+    issues.extend(check_keys("by", &params.by));
     issues
 }
 
@@ -160,8 +148,16 @@ impl QueryKernel for DedupParams {
         async move {
             register_functions(session);
             let rows = session.table(ROWS).await?;
-            let keys = self.keys(session, &rows)?;
-            let kept = self.chosen(numbered(rows.clone())?, keys)?;
+            let mut keys = Vec::with_capacity(self.by.len());
+            for text in &self.by {
+                let expression = key(session, rows.schema(), "by", text)?;
+                keys.push(if self.normalized { normalized(expression) } else { expression });
+            }
+            let row = match self.keep {
+                Stays::First => min(ident(ROW)),
+                Stays::Last => max(ident(ROW)),
+            };
+            let kept = numbered(rows.clone())?.aggregate(keys, vec![row.alias(KEPT)])?.select(vec![ident(KEPT)])?;
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame: keep(rows, kept)? }])
         }
         .boxed()
@@ -170,25 +166,6 @@ impl QueryKernel for DedupParams {
     fn restores_order(&self) -> bool {
         // Aggregation leaves the rows in the order of its hash table.
         true
-    }
-}
-
-impl DedupParams {
-    fn keys(&self, session: &SessionContext, rows: &DataFrame) -> Result<Vec<Expr>, OperatorError> {
-        let mut keys = Vec::with_capacity(self.by.len());
-        for text in &self.by {
-            let expression = key(session, rows.schema(), "by", text)?;
-            keys.push(if self.normalized { normalized(expression) } else { expression });
-        }
-        Ok(keys)
-    }
-
-    fn chosen(&self, rows: DataFrame, keys: Vec<Expr>) -> Result<DataFrame, DataFusionError> {
-        let row = match self.keep {
-            Stays::First => min(ident(ROW)),
-            Stays::Last => max(ident(ROW)),
-        };
-        rows.aggregate(keys, vec![row.alias(KEPT)])?.select(vec![ident(KEPT)])
     }
 }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::shared::columns::with_columns;
 use correct::Correct;
 use cut::{Cut, Rating};
-use samples::{Predictions, Sampled};
+use samples::{Sampled, predictions};
 use summary::Tally;
 
 /// Rates questions by their rollouts. Adds four columns: `difficulty` (a label of `cut`, or `undetermined` if the
@@ -68,8 +68,16 @@ impl Operator for Difficulty {
     ];
 
     fn declare(params: &DifficultyParams) -> Declaration {
+        let [trajectories, questions] =
+            [RecordKind::Trajectory, RecordKind::Question].map(|kind| Accept::Rows(vec![kind]));
+        let about = "The questions to rate, with all their columns. Not given: the questions of the trajectories, without \
+            columns beyond the kind, in the order of their first appearance.";
+        let ports = Ports::new()
+            .input_of("trajectories", trajectories, Arity::Optional, "Rollouts, several per question.")
+            .input_of("questions", questions, Arity::Optional, about)
+            .rows_out("questions", RecordKind::Question, "The questions with their difficulty, in input order.");
         let given = params.clone();
-        Declaration::pure(ports()).issues(issues(params)).checks_inputs(move |inputs| given.input_issues(inputs))
+        Declaration::pure(ports).issues(issues(params)).checks_inputs(move |inputs| given.input_issues(inputs))
     }
 
     fn open(params: &DifficultyParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -77,26 +85,11 @@ impl Operator for Difficulty {
     }
 }
 
-fn ports() -> Ports {
-    let trajectories = Accept::Rows(vec![RecordKind::Trajectory]);
-    Ports::new()
-        .input_of("trajectories", trajectories, Arity::Optional, "Rollouts, several per question.")
-        .input_of(
-            "questions",
-            Accept::Rows(vec![RecordKind::Question]),
-            Arity::Optional,
-            "The questions to rate, with all their columns. Not given: the questions of the trajectories, without columns \
-             beyond the kind, in the order of their first appearance.",
-        )
-        .rows_out("questions", RecordKind::Question, "The questions with their difficulty, in input order.")
-}
-
 fn issues(params: &DifficultyParams) -> Vec<ParamIssue> {
     let mut issues = params.cut.issues();
     issues.extend(params.correct.issue());
     if params.predictions.as_deref() == Some("") {
-        let issue = ParamIssue::new("predictions", "the text is empty");
-        issues.push(issue.with_help("name a column or a metadata field"));
+        issues.push(ParamIssue::new("predictions", "the text is empty").with_help("name a column or a metadata field"));
     }
     issues
 }
@@ -120,67 +113,17 @@ impl DifficultyParams {
 
 impl BlockingKernel for DifficultyParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let mut tally = Tally::default();
-        match &self.predictions {
-            Some(field) => self.rate_predictions(field, &mut tally, inputs, outputs, context)?,
-            None => self.rate_trajectories(&mut tally, inputs, outputs, context)?,
-        }
-        tally.report(&self.cut, outputs);
-        Ok(())
-    }
-}
-
-impl DifficultyParams {
-    fn rate_trajectories(
-        &self,
-        tally: &mut Tally,
-        inputs: &Inputs,
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<(), OperatorError> {
-        let mut sampled = Sampled::default();
-        for batch in inputs.rows("trajectories")?.batches() {
-            context.check_cancelled()?;
-            for trajectory in from_batch::<Trajectory>(&batch?)? {
-                // Taken first: the sample consumes the row.
-                let id = trajectory.id.clone();
-                if let Err(unfit) = sampled.add(trajectory, &self.correct) {
-                    outputs.reject(unfit.reject(id))?;
-                }
-            }
-        }
-        tally.unjudged = sampled.unjudged;
-        // All samples are read before a question is rated: its rollouts may be in any batch.
-        let Some(questions) = inputs.rows_optional("questions") else {
-            let (rows, ratings) = sampled.into_questions(&self.cut);
-            return write(&to_batch(&rows)?, &ratings, tally, outputs);
+        let Some(field) = &self.predictions else {
+            let tally = self.of_rollouts(inputs, outputs, context)?;
+            tally.report(&self.cut, outputs);
+            return Ok(());
         };
-        for batch in questions.batches() {
-            context.check_cancelled()?;
-            let batch = batch?;
-            let ids = searchmill_schemas::text_column(&batch, "id")?;
-            let ratings: Vec<_> = ids.iter().flatten().map(|id| self.cut.rate(&sampled.take(id))).collect();
-            write(&batch, &ratings, tally, outputs)?;
-        }
-        // What no question took.
-        tally.strangers = sampled.left();
-        Ok(())
-    }
-
-    fn rate_predictions(
-        &self,
-        field: &str,
-        tally: &mut Tally,
-        inputs: &Inputs,
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<(), OperatorError> {
+        let mut tally = Tally::default();
         for batch in inputs.rows("questions")?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let predictions = Predictions::of(&batch, field)?;
             let (mut rated, mut ratings) = (Vec::new(), Vec::new());
-            for (row, (question, list)) in predictions.rows.into_iter().enumerate() {
+            for (row, (question, list)) in predictions(&batch, field)?.into_iter().enumerate() {
                 let fit = self.correct.require_texts(&question.golden_answers);
                 match fit.and(list) {
                     Ok(list) => {
@@ -197,19 +140,48 @@ impl DifficultyParams {
                     Err(unfit) => outputs.reject(unfit.reject(question.id))?,
                 }
             }
-            write(&take_record_batch(&batch, &UInt32Array::from(rated))?, &ratings, tally, outputs)?;
+            emit(&take_record_batch(&batch, &UInt32Array::from(rated))?, &ratings, &mut tally, outputs)?;
         }
+        tally.report(&self.cut, outputs);
         Ok(())
     }
 }
 
+impl DifficultyParams {
+    fn of_rollouts(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<Tally, OperatorError> {
+        let (mut sampled, mut tally) = (Sampled::default(), Tally::default());
+        for batch in inputs.rows("trajectories")?.batches() {
+            context.check_cancelled()?;
+            for trajectory in from_batch::<Trajectory>(&batch?)? {
+                // Taken first: the sample consumes the row.
+                let id = trajectory.id.clone();
+                if let Err(unfit) = sampled.add(trajectory, &self.correct) {
+                    outputs.reject(unfit.reject(id))?;
+                }
+            }
+        }
+        tally.unjudged = sampled.unjudged;
+        // All samples are read before a question is rated: its rollouts may be in any batch.
+        let Some(questions) = inputs.rows_optional("questions") else {
+            let (rows, ratings) = sampled.into_questions(&self.cut);
+            emit(&to_batch(&rows)?, &ratings, &mut tally, outputs)?;
+            return Ok(tally);
+        };
+        for batch in questions.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let ids = searchmill_schemas::text_column(&batch, "id")?;
+            let ratings: Vec<_> = ids.iter().flatten().map(|id| self.cut.rate(&sampled.take(id))).collect();
+            emit(&batch, &ratings, &mut tally, outputs)?;
+        }
+        // What no question took.
+        tally.strangers = sampled.left();
+        Ok(tally)
+    }
+}
+
 /// Writes questions with their ratings.
-fn write(
-    batch: &RecordBatch,
-    ratings: &[Rating],
-    tally: &mut Tally,
-    outputs: &mut Outputs,
-) -> Result<(), OperatorError> {
+fn emit(rows: &RecordBatch, ratings: &[Rating], tally: &mut Tally, outputs: &mut Outputs) -> Result<(), OperatorError> {
     for rating in ratings {
         tally.count(rating);
     }
@@ -226,5 +198,5 @@ fn write(
         (Field::new("pass_rate", DataType::Float64, true), Arc::new(rates)),
         (Field::new("samples", DataType::Int64, false), Arc::new(samples)),
     ];
-    outputs.write("questions", &with_columns(batch, columns)?)
+    outputs.write("questions", &with_columns(rows, columns)?)
 }

@@ -110,9 +110,8 @@ impl Environment {
             let message = "the protocol `searchlm` asks the model beside the conversation, which no trainer can play";
             return Err(ParamIssue::new("protocol", message));
         }
-        let observations = rollout::observation_limit(&params, &Inputs::new(), context);
-        let observations = observations.map_err(|error| at("count", error))?;
-        let rules = rollout::rules(&params, true, &[], observations);
+        let limit = rollout::observation_limit(&params, &Inputs::new(), context).map_err(|error| at("count", error))?;
+        let rules = rollout::rules(&params, true, &[], limit);
         let system = reward.as_ref().and_then(|reward| reward.system);
         if let Some(system) = system
             && !system.protocols().contains(&rules.protocol.name())

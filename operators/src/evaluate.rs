@@ -40,7 +40,7 @@ use figures::Evaluation;
 use measure::{Further, measure_groups, measure_questions};
 use own::{Own, OwnMeasures};
 pub use own::{OwnMeasure, QuantileOf};
-use retrieval::{Retrieval, RetrievalFigures};
+use retrieval::Retrieval;
 use scored::{QUESTION_TYPE, Scored, type_name};
 use showcase::{Showcase, Shown};
 
@@ -143,8 +143,26 @@ impl Operator for Evaluate {
     ];
 
     fn declare(params: &Self::Params) -> Declaration {
+        let [trajectories, questions, hits, rejects] =
+            [RecordKind::Trajectory, RecordKind::Question, RecordKind::Hit, RecordKind::Reject]
+                .map(|kind| Accept::Rows(vec![kind]));
+        let of_questions =
+            "Questions: required for `hits` without trajectories; also used to report unanswered questions.";
+        let of_rejects = "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of \
+            the rollouts behind `trajectories`.";
+        let of_scores = "One row per trajectory with golden answers, in input order, with the columns of the trajectories \
+            beyond their kind, and the `measures`.";
+        let ports = Ports::new()
+            .input_of("trajectories", trajectories, Arity::Optional, "Trajectories to score.")
+            .input_of("questions", questions, Arity::Optional, of_questions)
+            .input_of("hits", hits, Arity::Optional, "Ranked lists, for the retrieval metrics.")
+            .input_of("rejects", rejects, Arity::AnyNumber, of_rejects)
+            .or_rejects_of("trajectories")
+            .rows_out("scores", RecordKind::Score, of_scores)
+            .rows_out("metrics", RecordKind::Metric, METRICS)
+            .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.");
         let (measures, checked) = (params.measures.clone(), params.clone());
-        Declaration::seeded(ports())
+        Declaration::seeded(ports)
             .issues(issues(params))
             .issues(own::issues(&params.measures, measure::is_taken))
             .checks_columns(move |tables| checked.column_issues(tables))
@@ -160,49 +178,16 @@ impl Operator for Evaluate {
     fn open(params: &Self::Params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         let [trajectories, questions, hits] =
             ["trajectories", "questions", "hits"].map(|port| inputs.rows_optional(port));
-        if trajectories.is_none() && questions.is_none() {
-            let (message, help) = match hits {
-                Some(_) => (
-                    "`evaluate` has `hits`, but neither `questions` nor `trajectories` with their evidence",
-                    "add `questions:` with the questions that were searched for",
-                ),
-                None => ("`evaluate` has nothing to score", "connect `trajectories`, or `questions` and `hits`"),
-            };
-            return Err(OperatorError::pipeline(message).with_help(help));
+        if trajectories.is_some() || questions.is_some() {
+            return Ok(Kernel::Blocking(Box::new(params.clone())));
         }
-        Ok(Kernel::Blocking(Box::new(params.clone())))
+        if hits.is_none() {
+            let help = "connect `trajectories`, or `questions` and `hits`";
+            return Err(OperatorError::pipeline("`evaluate` has nothing to score").with_help(help));
+        }
+        let message = "`evaluate` has `hits`, but neither `questions` nor `trajectories` with their evidence";
+        Err(OperatorError::pipeline(message).with_help("add `questions:` with the questions that were searched for"))
     }
-}
-
-fn ports() -> Ports {
-    let [trajectories, questions, hits, rejects] =
-        [RecordKind::Trajectory, RecordKind::Question, RecordKind::Hit, RecordKind::Reject]
-            .map(|kind| Accept::Rows(vec![kind]));
-    Ports::new()
-        .input_of("trajectories", trajectories, Arity::Optional, "Trajectories to score.")
-        .input_of(
-            "questions",
-            questions,
-            Arity::Optional,
-            "Questions: required for `hits` without trajectories; also used to report unanswered questions.",
-        )
-        .input_of("hits", hits, Arity::Optional, "Ranked lists, for the retrieval metrics.")
-        .input_of(
-            "rejects",
-            rejects,
-            Arity::AnyNumber,
-            "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of the \
-             rollouts behind `trajectories`.",
-        )
-        .or_rejects_of("trajectories")
-        .rows_out(
-            "scores",
-            RecordKind::Score,
-            "One row per trajectory with golden answers, in input order, with the columns of the trajectories beyond their \
-             kind, and the `measures`.",
-        )
-        .rows_out("metrics", RecordKind::Metric, METRICS)
-        .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.")
 }
 
 fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {
@@ -244,14 +229,13 @@ struct Collected {
 impl Collected {
     /// Records the question of a trajectory; returns false if it has no golden answers and cannot be scored.
     fn note_trajectory(&mut self, trajectory: &Trajectory) -> bool {
-        let kind = trajectory.question_type.as_deref();
+        let (kind, golden) = (trajectory.question_type.as_deref(), &trajectory.golden_answers);
         // All samples of a question carry the same evidence.
         if self.answered.insert(trajectory.question_id.clone()) {
             self.retrieval.expect(&trajectory.question_id, &type_name(kind), &trajectory.evidence);
         }
-        self.note_question(&trajectory.question_id, &trajectory.golden_answers, kind);
-        self.without_gold += usize::from(trajectory.golden_answers.is_empty());
-        let golden = &trajectory.golden_answers;
+        self.note_question(&trajectory.question_id, golden, kind);
+        self.without_gold += usize::from(golden.is_empty());
         // Then an empty prediction equals them.
         let is_emptied = golden.iter().all(|answer| normalize_answer(answer).is_empty());
         self.emptied_gold += usize::from(!golden.is_empty() && is_emptied);
@@ -268,38 +252,9 @@ impl Collected {
 
 impl BlockingKernel for EvaluateParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let mut collected = Collected::default();
-        self.score_trajectories(&mut collected, inputs, outputs, context)?;
+        let mut collected = self.collect(inputs, outputs, context)?;
         read_questions(&mut collected, inputs, context)?;
-        let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
-        let mut retrieval = None;
-        if let Some(input) = inputs.rows_optional("hits") {
-            // Evidence is that of `questions` and of the trajectories, read above.
-            let mut lists = std::mem::take(&mut collected.retrieval);
-            let mut done = 0;
-            for batch in input.batches() {
-                context.check_cancelled()?;
-                let hits = from_batch::<Hit>(&batch?)?;
-                for hit in &hits {
-                    lists.add(hit);
-                }
-                done += hits.len() as u64;
-                context.progress().set(done, input.rows, "hits");
-            }
-            retrieval = Some(lists.finish(&self.ks, &bootstrap));
-        }
-        let mut failed: BTreeMap<String, usize> = BTreeMap::new();
-        for input in inputs.many("rejects") {
-            let InputArtifact::Rows(rows) = input else { continue };
-            for batch in rows.batches() {
-                for reject in from_batch::<Reject>(&batch?)? {
-                    *failed.entry(reject.kind).or_default() += 1;
-                }
-            }
-        }
-        context.check_cancelled()?;
-        let evaluation = self.evaluation(collected, retrieval, failed, bootstrap, inputs);
-        publish(&evaluation, outputs)
+        publish(&self.evaluate(collected, inputs, context)?, outputs)
     }
 }
 
@@ -317,14 +272,10 @@ impl EvaluateParams {
         issues
     }
 
-    fn score_trajectories(
-        &self,
-        collected: &mut Collected,
-        inputs: &Inputs,
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<(), OperatorError> {
-        let Some(input) = inputs.rows_optional("trajectories") else { return Ok(()) };
+    /// Scores the trajectories.
+    fn collect(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<Collected, OperatorError> {
+        let mut collected = Collected::default();
+        let Some(input) = inputs.rows_optional("trajectories") else { return Ok(collected) };
         let own = Own::new(&input.schema, &self.group_by, &self.measures)?;
         let mut showcase = Showcase::new(self.examples as usize);
         // Fixes the columns of `scores`, also if no row is scored.
@@ -367,17 +318,37 @@ impl EvaluateParams {
         collected.shown = showcase.into_shown();
         // A fixed order makes sums and draws independent of the input order.
         collected.scored.sort_by_cached_key(|row| (row.question_id.clone(), row.sample_index, row.id.clone()));
-        Ok(())
+        Ok(collected)
     }
 
-    fn evaluation(
-        &self,
-        collected: Collected,
-        retrieval: Option<RetrievalFigures>,
-        failed_rollouts: BTreeMap<String, usize>,
-        bootstrap: Bootstrap,
-        inputs: &Inputs,
-    ) -> Evaluation {
+    /// Reads the hits and the rejects, and computes all figures.
+    fn evaluate(&self, collected: Collected, inputs: &Inputs, context: &Context) -> Result<Evaluation, OperatorError> {
+        let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
+        let mut retrieval = None;
+        if let Some(input) = inputs.rows_optional("hits") {
+            // Evidence is that of `questions` and of the trajectories, read before.
+            let (mut lists, mut done) = (collected.retrieval, 0);
+            for batch in input.batches() {
+                context.check_cancelled()?;
+                let hits = from_batch::<Hit>(&batch?)?;
+                for hit in &hits {
+                    lists.add(hit);
+                }
+                done += hits.len() as u64;
+                context.progress().set(done, input.rows, "hits");
+            }
+            retrieval = Some(lists.finish(&self.ks, &bootstrap));
+        }
+        let mut failed_rollouts: BTreeMap<String, usize> = BTreeMap::new();
+        for input in inputs.many("rejects") {
+            let InputArtifact::Rows(rows) = input else { continue };
+            for batch in rows.batches() {
+                for reject in from_batch::<Reject>(&batch?)? {
+                    *failed_rollouts.entry(reject.kind).or_default() += 1;
+                }
+            }
+        }
+        context.check_cancelled()?;
         let baselines = Baselines::of(&collected.gold);
         let has_trajectories = inputs.rows_optional("trajectories").is_some();
         let groups = if has_trajectories {
@@ -386,10 +357,10 @@ impl EvaluateParams {
         } else {
             // Without trajectories, the baselines alone can be scored.
             let gold = collected.gold.iter();
-            let questions: Vec<_> = gold.map(|(id, gold)| (id, gold.question_type.as_str())).collect();
+            let questions: Vec<_> = gold.map(|(id, gold)| (id.as_str(), gold.question_type.as_str())).collect();
             measure_questions(&questions, &baselines, &bootstrap)
         };
-        Evaluation {
+        Ok(Evaluation {
             title: self.title.clone(),
             threshold: self.success_threshold,
             bootstrap,
@@ -406,7 +377,7 @@ impl EvaluateParams {
             unanswered: collected.unanswered,
             own: self.measures.clone(),
             shown: collected.shown,
-        }
+        })
     }
 }
 

@@ -6,26 +6,25 @@
 
 mod conversation;
 mod exchange;
-mod fitting;
 mod params;
 mod repetition;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use searchmill_data::program::{ArrowTable, Command, Passed, Program, unseen, variable_issues, write_issues};
+use searchmill_data::program::{ArrowTable, Command, Passed, unseen, variable_issues, write_issues};
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, Repeatability, Source, TreeKind,
 };
 use searchmill_schemas::RecordKind;
-use serde_json::{Map, Value};
 
-use self::conversation::held_open;
-use self::fitting::checked;
+use self::conversation::{converse, held_open};
+use self::exchange::checked;
 pub use self::params::Params;
+use self::repetition::repeat;
 
 /// Maximum length of `params` as JSON, in bytes: systems limit one environment variable to 128 KiB.
 const LONGEST_PARAMS: usize = 100_000;
@@ -68,11 +67,7 @@ impl Operator for Exec {
         let (read, named) = (params.clone(), params.clone());
         Declaration::seeded(params.ports())
             .issues(issues(params))
-            .checks_inputs(
-                move |inputs| {
-                    if named.exchanges_files() { exchange::input_issues(&named, inputs) } else { Vec::new() }
-                },
-            )
+            .checks_inputs(move |inputs| exchange::input_issues(&named, inputs))
             // The program must be deterministic.
             .repeatability(Repeatability::Processor)
             .runs_programs(true)
@@ -109,7 +104,7 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
     }
     issues.extend(variable_issues("environment", &params.environment));
     issues.extend(write_issues("writes", &params.writes));
-    if shown(&params.params).len() > LONGEST_PARAMS {
+    if params.json().len() > LONGEST_PARAMS {
         let issue = ParamIssue::new("params", format!("are longer than {LONGEST_PARAMS} bytes as JSON"));
         issues.push(issue.with_help("put the data into a file, name it in `files`, and pass its path"));
     }
@@ -139,58 +134,43 @@ impl Params {
     }
 }
 
-fn shown(params: &Map<String, Value>) -> String {
-    Value::Object(params.clone()).to_string()
-}
-
 impl BlockingKernel for Params {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let given = BTreeMap::from([
-            ("SEARCHMILL_PARAMS".to_owned(), shown(&self.params)),
-            ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
-        ]);
         if self.exchanges_files() {
-            return exchange::run(self, given, inputs, outputs, context);
+            return exchange::run(self, inputs, outputs, context);
         }
-        let program = Program {
-            command: &self.command,
-            given,
-            allowed: &self.environment,
-            writes: &self.writes,
-            seconds: self.timeout_seconds,
-        };
-        let input = inputs.rows_optional("input");
+        let (program, input) = (self.program(&self.command, context), inputs.rows_optional("input"));
+        if !self.repeatable {
+            return converse(&program, input, context, |stdout| self.receive(stdout, outputs, context));
+        }
+        std::fs::create_dir_all(context.scratch())?;
         // Rows of a failed attempt must not be written: the output is read once the program has succeeded.
-        if self.repeatable {
-            let output = repetition::output(&program, input, context)?;
-            return self.receive(&mut BufReader::new(output), outputs, context);
-        }
-        conversation::converse(&program, input, context, |stdout| self.receive(stdout, outputs, context))
+        let output = repeat(context, || {
+            // Without a name, so that the program cannot replace it.
+            let mut output = tempfile::tempfile_in(context.scratch())?;
+            converse(&program, input, context, |stdout| Ok(std::io::copy(stdout, &mut output).map(drop)?))?;
+            output.rewind()?;
+            Ok(output)
+        })?;
+        self.receive(&mut BufReader::new(output), outputs, context)
     }
 }
 
 impl Params {
     /// Reads the stream to its end and emits the rows.
-    fn receive(
-        &self,
-        stdout: &mut impl BufRead,
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<(), OperatorError> {
+    fn receive(&self, bytes: &mut impl BufRead, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let (kind, passed) = (RecordKind::from(self.output), Passed::of(&self.environment, context));
-        let start = stdout.fill_buf().map_err(|error| malformed(&error.to_string()))?;
+        let start = bytes.fill_buf().map_err(|error| malformed(&error.to_string()))?;
         if start.is_empty() {
             return Err(malformed("it wrote nothing"));
         }
         // Every message starts with this marker. Without the check, four bytes of text would be read as a length of
         // gigabytes.
         if !start.starts_with(&[0xff; 4][..start.len().min(4)]) {
-            return Err(malformed(&format!(
-                "it begins with {:?}",
-                String::from_utf8_lossy(&start[..start.len().min(40)])
-            )));
+            let begins = String::from_utf8_lossy(&start[..start.len().min(40)]);
+            return Err(malformed(&format!("it begins with {begins:?}")));
         }
-        let mut stream = ArrowTable::beginning(&mut *stdout).map_err(|error| malformed(&error))?;
+        let mut stream = ArrowTable::beginning(&mut *bytes).map_err(|error| malformed(&error))?;
         let mut rows = 0;
         // Fixes the columns, also of a stream without batches.
         outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(stream.schema()), &passed)?)?;
@@ -202,7 +182,7 @@ impl Params {
         drop(stream);
         // A second table, or a `print` after the end, would otherwise be lost without an error.
         let mut rest = Vec::new();
-        stdout.by_ref().take(40).read_to_end(&mut rest).or_else(|error| held_open(error).map(|()| 0))?;
+        bytes.by_ref().take(40).read_to_end(&mut rest).or_else(|error| held_open(error).map(|()| 0))?;
         if rest.is_empty() {
             return Ok(());
         }
@@ -224,7 +204,7 @@ mod tests {
     use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, listened, rows_input};
     use searchmill_engine::operator::{Blame, InputArtifact, OutputSink, RowsInput, entry};
     use searchmill_schemas::Document;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -4,7 +4,6 @@ mod atif;
 mod inspect;
 mod nemo_gym;
 mod parts;
-mod rewards;
 #[cfg(test)]
 mod tests;
 mod verifiers;
@@ -14,7 +13,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::shared::conversion::carry;
+use super::shared::numbers::finite;
 use super::shared::unfit::Unfit;
 use crate::reward::Rewarded;
 
@@ -109,11 +111,8 @@ impl Operator for ExportTrajectories {
     ];
 
     fn declare(params: &ExportTrajectoriesParams) -> Declaration {
-        let ports = Ports::new().rows_in(TRAJECTORIES, &[RecordKind::Trajectory], "trajectories to export").tree_out(
-            FILES,
-            TreeKind::Files,
-            "the files of the format",
-        );
+        let ports = Ports::new().rows_in(TRAJECTORIES, &[RecordKind::Trajectory], "trajectories to export");
+        let ports = ports.tree_out(FILES, TreeKind::Files, "the files of the format");
         let is_unnamed = params.name.trim().is_empty();
         let issue = ParamIssue::new("name", "is blank").with_help("write a name, or remove the param");
         carry::checked(Declaration::pure(ports).issues(is_unnamed.then_some(issue)), TRAJECTORIES, &params.carry)
@@ -161,7 +160,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
                     let help = "put `{op: reward, from: …, with: {sum: [{f1: 1}]}}` before the node";
                     return Err(OperatorError::pipeline(message).with_help(help));
                 }
-                let mut questions: HashMap<String, (usize, usize)> = HashMap::new();
+                let mut questions: HashMap<String, [usize; 2]> = HashMap::new();
                 let mut rejects = Vec::new();
                 self.each(inputs, context, |row, rewards, carried| {
                     let Some(rewards) = rewards else {
@@ -169,10 +168,9 @@ impl BlockingKernel for ExportTrajectoriesParams {
                         return Ok(());
                     };
                     let next = questions.len();
-                    let (task, rollouts) = questions.entry(row.question_id.clone()).or_insert((next, 0));
-                    let indices = nemo_gym::Indices { task: *task, rollout: *rollouts };
-                    *rollouts += 1;
-                    let [asked, done] = nemo_gym::lines(row, rewards, &self.name, &indices);
+                    let indices = questions.entry(row.question_id.clone()).or_insert([next, 0]);
+                    let [asked, done] = nemo_gym::lines(row, rewards, &self.name, *indices);
+                    indices[1] += 1;
                     writeln!(asked_file, "{asked}")?;
                     Ok(writeln!(done_file, "{}", with_carried(done, "", carried))?)
                 })?;
@@ -213,11 +211,9 @@ impl ExportTrajectoriesParams {
         if self.carry.is_empty() {
             return Ok(vec![Value::Null; batch.num_rows()]);
         }
-        let mut values = Vec::with_capacity(batch.num_rows());
-        for line in carry::lines(batch, &self.carry)?.lines() {
-            values.push(serde_json::from_str(line).map_err(|error| OperatorError::engine(error.to_string()))?);
-        }
-        Ok(values)
+        let lines = carry::lines(batch, &self.carry)?;
+        let values = lines.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>();
+        values.map_err(|error| OperatorError::engine(error.to_string()))
     }
 
     /// Passes every trajectory to `take`, in order, with its reward if the format has rewards, and the values of `carry`.
@@ -231,7 +227,7 @@ impl ExportTrajectoriesParams {
         for batch in inputs.rows(TRAJECTORIES)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let rewards = if with_rewards { rewards::of_rows(&batch)? } else { vec![None; batch.num_rows()] };
+            let rewards = if with_rewards { rewards(&batch)? } else { vec![None; batch.num_rows()] };
             let carried = self.carried(&batch)?;
             for ((row, rewards), carried) in from_batch::<Trajectory>(&batch)?.iter().zip(&rewards).zip(&carried) {
                 take(row, rewards.as_ref(), carried)?;
@@ -249,4 +245,39 @@ fn with_carried(mut written: Value, pointer: &str, carried: &Value) -> Value {
         object.insert("carried".to_owned(), carried.clone());
     }
     written
+}
+
+/// Returns the rewards of the rows, as the operator `reward` writes them; `None` without a column `reward`, and for null.
+fn rewards(batch: &RecordBatch) -> Result<Vec<Option<Rewarded>>, OperatorError> {
+    let Some(column) = batch.column_by_name("reward") else { return Ok(vec![None; batch.num_rows()]) };
+    let kind = column.data_type();
+    if !kind.is_numeric() {
+        return Err(OperatorError::pipeline(format!("the column `reward` is {kind}, not numbers"))
+            .with_help("connect the output of `reward`, or rename the column"));
+    }
+    let values = cast(column, &DataType::Float64)?;
+    let values = values.as_primitive::<Float64Type>();
+    let mut rewards = Vec::with_capacity(batch.num_rows());
+    for row in 0..batch.num_rows() {
+        rewards.push(finite(values, row).map(|value| {
+            // Rewards of another node have no parts: the whole is the only one.
+            let parts = reward_parts(batch, row).unwrap_or_else(|| vec![("reward".to_owned(), value)]);
+            Rewarded { value, parts }
+        }));
+    }
+    Ok(rewards)
+}
+
+/// The list `{name, value}` of `reward_parts`, if there is one.
+fn reward_parts(batch: &RecordBatch, row: usize) -> Option<Vec<(String, f64)>> {
+    let lists = batch.column_by_name("reward_parts")?.as_list_opt::<i32>()?;
+    let list = lists.value(row);
+    let fields = list.as_struct_opt()?;
+    let names = fields.column_by_name("name")?.as_string_opt::<i32>()?;
+    let values = fields.column_by_name("value")?.as_primitive_opt::<Float64Type>()?;
+    let mut parts = Vec::new();
+    for (name, value) in names.iter().zip(values) {
+        parts.push((name?.to_owned(), value?));
+    }
+    if parts.is_empty() { None } else { Some(parts) }
 }

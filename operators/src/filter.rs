@@ -44,8 +44,7 @@ impl Operator for Filter {
 
     fn declare(params: &FilterParams) -> Declaration {
         let ports = Ports::new().any_rows_in(ROWS, "rows to filter").same_out(ROWS, ROWS, "rows that match `where`");
-        let declaration = Declaration::pure(ports).issues(check_expression("where", &params.predicate));
-        declaration.query(params.clone())
+        Declaration::pure(ports).issues(check_expression("where", &params.predicate)).query(params.clone())
     }
 
     fn open(params: &FilterParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -74,9 +74,8 @@ impl Operator for FilterByF1 {
             .same_out("kept", "trajectories", "rollouts that pass")
             .same_out("dropped", "trajectories", "rollouts that do not");
         let is_wrong = !(0.0..=1.0).contains(&params.threshold);
-        let message = format!("F1 is between 0 and 1, found {}", params.threshold);
-        let issue = is_wrong.then(|| ParamIssue::new("threshold", message));
-        Declaration::pure(ports).issues(issue).gives_plain_columns()
+        let issue = ParamIssue::new("threshold", format!("F1 is between 0 and 1, found {}", params.threshold));
+        Declaration::pure(ports).issues(is_wrong.then_some(issue)).gives_plain_columns()
     }
 
     fn open(params: &FilterByF1Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -86,8 +85,7 @@ impl Operator for FilterByF1 {
 
 impl MapKernel for FilterByF1Params {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
-        let rows = from_batch::<Trajectory>(batch)?;
-        let passes: BooleanArray = rows.iter().map(|row| Some(self.passes(row))).collect();
+        let passes: BooleanArray = from_batch::<Trajectory>(batch)?.iter().map(|row| Some(self.passes(row))).collect();
         output.push("kept", filter_record_batch(batch, &passes)?);
         output.push("dropped", filter_record_batch(batch, &not(&passes)?)?);
         Ok(())
@@ -96,8 +94,7 @@ impl MapKernel for FilterByF1Params {
 
 impl FilterByF1Params {
     fn passes(&self, row: &Trajectory) -> bool {
-        let f1 = answer_scores(&row.prediction, &row.golden_answers).f1;
-        f1 >= self.threshold
+        answer_scores(&row.prediction, &row.golden_answers).f1 >= self.threshold
             && match self.grounded {
                 Grounded::Any(wanted) => !wanted || grounded(row),
                 Grounded::Whole(demand) => shows_evidence(row, demand),

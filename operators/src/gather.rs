@@ -1,6 +1,5 @@
 //! `gather`: puts tables below each other, with columns that say where a row comes from.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, new_null_array};
@@ -95,9 +94,8 @@ impl Operator for Gather {
 
 fn issues(params: &GatherParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
-    let (mut columns, mut names) = (BTreeSet::new(), BTreeSet::new());
     for (place, column) in params.columns.iter().enumerate() {
-        if !columns.insert(column) {
+        if params.columns[..place].contains(column) {
             issues.push(ParamIssue::new(format!("columns.{place}"), format!("the column `{column}` is there twice")));
         }
     }
@@ -105,7 +103,7 @@ fn issues(params: &GatherParams) -> Vec<ParamIssue> {
         issues.push(ParamIssue::new("tables", "there are no tables").with_help("name the inputs of `from:`"));
     }
     for (index, table) in params.tables.iter().enumerate() {
-        if !names.insert(&table.name) {
+        if params.tables[..index].iter().any(|other| other.name == table.name) {
             let message = format!("the input `{}` is there twice", table.name);
             issues.push(ParamIssue::new(format!("tables.{index}.name"), message));
         }
@@ -152,8 +150,7 @@ fn united(params: &GatherParams, schemas: &[&SchemaRef]) -> Result<SchemaRef, Op
         match fields.iter_mut().find(|known| known.name() == field.name()) {
             None => fields.push(field.as_ref().clone()),
             Some(known) => {
-                let data_type = common(known, field)?;
-                *known = Field::new(known.name(), data_type, known.is_nullable() || field.is_nullable());
+                *known = Field::new(known.name(), common(known, field)?, known.is_nullable() || field.is_nullable());
             }
         }
     }

@@ -1,7 +1,5 @@
 //! `generate-world`: news about a fictional world, and questions about it that need several documents.
 
-mod unread;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -12,10 +10,10 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
 };
 use searchmill_schemas::{Document, Question, RecordKind, to_batch};
+use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
+use searchmill_text::baseline::{Baselines, Gold};
 use searchmill_world::{Draft, QuestionType, World, draft};
-
 use serde::{Deserialize, Serialize};
-use unread::Unread;
 
 /// Documents per batch; one thread generates a batch.
 const BLOCK: u64 = 1024;
@@ -136,11 +134,9 @@ impl Operator for GenerateWorld {
     ];
 
     fn declare(params: &Params) -> Declaration {
-        let ports = Ports::new().rows_out("documents", RecordKind::Document, "the news, in random order").rows_out(
-            "questions",
-            RecordKind::Question,
-            "questions with golden answers and the sentences that support them",
-        );
+        let about = "questions with golden answers and the sentences that support them";
+        let ports = Ports::new().rows_out("documents", RecordKind::Document, "the news, in random order");
+        let ports = ports.rows_out("questions", RecordKind::Question, about);
         Declaration::seeded(ports).issues(issues(params)).gives_plain_columns()
     }
 
@@ -158,17 +154,12 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
         (params.min_hops <= params.max_hops, "min_hops", "must not be greater than `max_hops`"),
         (params.distractors <= 8, "distractors", "must be at most 8"),
     ];
-    let mut issues = Vec::new();
-    for (holds, path, message) in checks {
-        if !holds {
-            issues.push(ParamIssue::new(path, message));
-        }
-    }
+    let failed = checks.into_iter().filter(|(holds, ..)| !holds);
+    let mut issues: Vec<_> = failed.map(|(_, path, message)| ParamIssue::new(path, message)).collect();
     for kind in QuestionType::ALL {
         let share = params.question_types.of(kind);
         if !share.is_finite() || share < 0.0 {
-            let path = format!("question_types.{}", kind.name());
-            issues.push(ParamIssue::new(path, "must be a number from 0 up"));
+            issues.push(ParamIssue::new(format!("question_types.{}", kind.name()), "must be a number from 0 up"));
         }
     }
     let has_types = params.question_types.sum() > 0.0;
@@ -205,46 +196,35 @@ impl BlockingKernel for Params {
 }
 
 impl Params {
+    /// Returns questions without duplicates, no answer too frequent.
     fn drafts(&self, world: &World, context: &Context) -> Result<Vec<Draft>, OperatorError> {
-        let mut exam = Exam::default();
-        let kinds = self.question_types.sequence(self.questions);
-        for (number, kind) in kinds.into_iter().enumerate() {
+        let mut drafts = Vec::new();
+        let (mut asked, mut answered) = (BTreeSet::new(), BTreeMap::<(QuestionType, String), usize>::new());
+        for (number, kind) in self.question_types.sequence(self.questions).into_iter().enumerate() {
             context.check_cancelled()?;
             let hops = self.min_hops..=self.max_hops;
-            let mut drafts =
+            // A frequent answer would raise the scores that are possible without reading a document: it has at most two
+            // uses plus 1 % of the questions so far.
+            let most = 2 + drafts.len() / 100;
+            let mut attempts =
                 (0..ATTEMPTS).filter_map(|attempt| draft(world, kind, hops.clone(), number as u64, attempt));
-            let Some(draft) = drafts.find(|draft| exam.is_welcome(draft)) else {
+            let found = attempts.find(|draft| {
+                let uses = answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
+                // All null questions have the same answer.
+                !asked.contains(&draft.text) && (draft.kind == QuestionType::Null || uses < most)
+            });
+            let Some(draft) = found else {
                 let (documents, kind) = (self.documents, kind.name());
                 let message =
                     format!("a world of {documents} documents has no further {kind} question after {number} questions");
                 let help = "ask for more `documents` or fewer `questions`, or widen `min_hops` to `max_hops`";
                 return Err(OperatorError::pipeline(message).with_help(help));
             };
-            exam.asked.insert(draft.text.clone());
-            *exam.answered.entry((draft.kind, draft.answers[0].clone())).or_default() += 1;
-            exam.drafts.push(draft);
+            asked.insert(draft.text.clone());
+            *answered.entry((draft.kind, draft.answers[0].clone())).or_default() += 1;
+            drafts.push(draft);
         }
-        Ok(exam.drafts)
-    }
-}
-
-/// Accepted questions: no duplicates, no answer too frequent.
-#[derive(Default)]
-struct Exam {
-    drafts: Vec<Draft>,
-    asked: BTreeSet<String>,
-    answered: BTreeMap<(QuestionType, String), usize>,
-}
-
-impl Exam {
-    /// Whether the question is new and its answer not too frequent: at most two uses plus 1 % of the questions so
-    /// far. Null questions have no such limit.
-    fn is_welcome(&self, draft: &Draft) -> bool {
-        // A frequent answer would raise the scores that are possible without reading a document.
-        let most = 2 + self.drafts.len() / 100;
-        let uses = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
-        // All null questions have the same answer.
-        !self.asked.contains(&draft.text) && (draft.kind == QuestionType::Null || uses < most)
+        Ok(drafts)
     }
 }
 
@@ -265,6 +245,48 @@ fn write_questions(drafts: Vec<Draft>, world: &World, outputs: &mut Outputs) -> 
         }
     }
     outputs.write_rows("questions", &rows)
+}
+
+/// A policy without retrieval, with its mean scores over all questions: one of `evaluate`'s baselines, or one that chooses
+/// from the alternatives in the question.
+#[derive(Clone, Debug, PartialEq)]
+struct Unread {
+    name: &'static str,
+    /// Description of its answers.
+    about: &'static str,
+    /// Exact match, from 0 to 1.
+    em: f64,
+    /// Token F1, from 0 to 1.
+    f1: f64,
+}
+
+impl Unread {
+    fn new(name: &'static str, about: &'static str, scores: &[AnswerScores]) -> Self {
+        let count = scores.len().max(1) as f64;
+        let (em, f1) = (scores.iter().map(|scores| scores.em), scores.iter().map(|scores| scores.f1));
+        Self { name, about, em: em.sum::<f64>() / count, f1: f1.sum::<f64>() / count }
+    }
+
+    /// Scores the three policies on these questions.
+    fn all(drafts: &[Draft]) -> [Self; 3] {
+        let mut golds = BTreeMap::new();
+        for (number, draft) in drafts.iter().enumerate() {
+            let gold = Gold { answers: draft.answers.clone(), question_type: draft.kind.name().to_owned() };
+            // With zeros, so that the order of the keys is that of the questions.
+            golds.insert(format!("{number:07}"), gold);
+        }
+        let (mut constant, mut majority, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        for (draft, scores) in drafts.iter().zip(Baselines::of(&golds).scores.values()) {
+            constant.push(scores[0]);
+            majority.push(scores[1]);
+            first.push(draft.options.first().map_or(scores[1], |option| answer_scores(option, &draft.answers)));
+        }
+        [
+            Self::new("constant", "the best single answer", &constant),
+            Self::new("type_majority", "the most frequent answer of each question type", &majority),
+            Self::new("first_option", "the same, but the first of two alternatives offered", &first),
+        ]
+    }
 }
 
 /// Reports the scores that are possible without retrieval, as figures and text.

@@ -118,24 +118,16 @@ impl Operator for InitModel {
     ];
 
     fn declare(params: &InitModelParams) -> Declaration {
-        Declaration::seeded(ports()).variant(WHOLE).issues(issues(params))
+        let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
+        let about = "Text to train the tokenizer on: rendered examples, chunks, documents, questions.";
+        let ports = Ports::new().input_of("corpus", Accept::Rows(kinds), Arity::Many, about);
+        let ports = ports.tree_out("model", TreeKind::Model, "A Hugging Face model folder.");
+        Declaration::seeded(ports).variant(WHOLE).issues(issues(params))
     }
 
     fn open(params: &InitModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(params.clone())))
     }
-}
-
-fn ports() -> Ports {
-    let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
-    Ports::new()
-        .input_of(
-            "corpus",
-            Accept::Rows(kinds),
-            Arity::Many,
-            "Text to train the tokenizer on: rendered examples, chunks, documents, questions.",
-        )
-        .tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
 }
 
 fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
@@ -153,10 +145,8 @@ fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
         issues.push(ParamIssue::new("whole_phrases", "must be above 0 and at most 1, or null"));
     }
     // Shapes that contradict each other are found by the reader of models; the ids of tokens do not matter to it.
-    let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
-    if let Err(problem) = problem {
-        issues.push(ParamIssue::new("", problem.message));
-    }
+    let shape = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
+    issues.extend(shape.err().map(|problem| ParamIssue::new("", problem.message)));
     issues
 }
 
@@ -197,10 +187,7 @@ impl BlockingKernel for InitModelParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let texts = corpus(inputs)?;
         context.check_cancelled()?;
-        let phrases = match self.whole_phrases {
-            Some(share) => phrases::phrases(&texts, share),
-            None => Vec::new(),
-        };
+        let phrases = self.whole_phrases.map(|share| phrases::phrases(&texts, share)).unwrap_or_default();
         let tokenizer = tokenizer::train(&texts, &phrases, self.vocab).map_err(no_tokenizer)?;
         // Counting phrases and merging tokens are the long parts.
         context.check_cancelled()?;
@@ -211,11 +198,12 @@ impl BlockingKernel for InitModelParams {
         let config = config(self, vocab, end, pad);
         let decoder = DecoderConfig::parse(config.to_string().as_bytes(), "config.json")?;
         let folder = outputs.tree("model")?;
-        write_json(&folder.join("config.json"), &config)?;
+        write(&folder.join("config.json"), format!("{config:#}\n"))?;
         // As in Qwen's own folders, generation ends at either token.
         let generation = json!({"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": false});
-        write_json(&folder.join("generation_config.json"), &generation)?;
-        write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.context))?;
+        write(&folder.join("generation_config.json"), format!("{generation:#}\n"))?;
+        let tokenizer_config = tokenizer::config(&tokenizer, self.context);
+        write(&folder.join("tokenizer_config.json"), format!("{tokenizer_config:#}\n"))?;
         write(&folder.join("tokenizer.json"), tokenizer.to_string(true).map_err(no_tokenizer)?)?;
         write(&folder.join("model.safetensors"), weights::file(&decoder.tensors(), self.deviation, context.seed())?)?;
         outputs.figure("parameters", decoder.parameter_count() as f64);
@@ -226,11 +214,6 @@ impl BlockingKernel for InitModelParams {
 
 fn no_tokenizer(error: tokenizers::Error) -> OperatorError {
     OperatorError::data(format!("no tokenizer can be trained: {error}"))
-}
-
-fn write_json(path: &Path, value: &Value) -> Result<(), OperatorError> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| OperatorError::engine(error.to_string()))?;
-    write(path, text + "\n")
 }
 
 fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), OperatorError> {

@@ -95,19 +95,17 @@ impl Operator for Join {
     ];
 
     fn declare(params: &JoinParams) -> Declaration {
-        Declaration::pure(ports(params)).issues(issues(params)).query(params.clone())
+        let ports = Ports::new().any_rows_in(LEFT, "rows that determine the order");
+        let ports = ports.any_rows_in(RIGHT, "rows to look up");
+        let ports = match params.kind {
+            Some(kind) => ports.rows_out("rows", kind.into(), "joined rows"),
+            None => ports.same_out("rows", LEFT, "joined rows"),
+        };
+        Declaration::pure(ports).issues(issues(params)).query(params.clone())
     }
 
     fn open(params: &JoinParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Query(Box::new(params.clone())))
-    }
-}
-
-fn ports(params: &JoinParams) -> Ports {
-    let ports = Ports::new().any_rows_in(LEFT, "rows that determine the order").any_rows_in(RIGHT, "rows to look up");
-    match params.kind {
-        Some(kind) => ports.rows_out("rows", kind.into(), "joined rows"),
-        None => ports.same_out("rows", LEFT, "joined rows"),
     }
 }
 
@@ -138,8 +136,7 @@ impl QueryKernel for JoinParams {
             let right_param = if self.right_on.is_empty() { "on" } else { "right_on" };
             require_keys(right.schema(), right_param, self.right_keys())?;
             let right = self.renamed(left.schema(), right)?;
-            let frame = self.joined(left, right)?;
-            let frame = with_columns_of(self.kind.unwrap_or_default(), frame)?;
+            let frame = with_columns_of(self.kind.unwrap_or_default(), self.joined(left, right)?)?;
             Ok(vec![QueryOutput { port: "rows".to_owned(), frame }])
         }
         .boxed()

@@ -1,10 +1,10 @@
 //! `judge`: a language model decides whether the answers of rollouts are right.
 
-mod recheck;
 mod verdict;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
@@ -16,7 +16,7 @@ use searchmill_agent::policy::{Api, ChatModel, PolicyParams, RowSample};
 use searchmill_agent::prompt::hint;
 use searchmill_engine::operator::{
     AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue,
-    Ports, RowFailure, RowOutput, RowShape, Usage,
+    Ports, Recheck, Rechecked, RowDifference, RowFailure, RowOutput, RowShape, Usage,
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
 use searchmill_text::normalize::normalize_answer;
@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::shared::columns::{with_columns, with_fields};
-use recheck::JudgeRecheck;
 use verdict::{JudgeRule, PORT, Verdict};
 
 /// Asks a model whether the prediction of each rollout agrees with its golden answers. Adds the columns `judged` (true
@@ -70,16 +69,22 @@ impl Operator for Judge {
     ];
 
     fn declare(params: &JudgeParams) -> Declaration {
-        let declaration = Declaration::external(ports(params))
+        let ports = Ports::new().rows_in(PORT, &[RecordKind::Trajectory], "Rollouts to judge.");
+        let ports = params.policy.with_port(ports);
+        let ports = ports.rows_out(PORT, RecordKind::Trajectory, "The rollouts with their verdicts, in input order.");
+        let declaration = Declaration::external(ports)
             .issues(issues(params))
             .passes_variant(PORT)
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
             .rows(RowShape { columns: columns(&params.policy), samples: 1, goal: None })
             .gives(|inputs| {
-                let judged = inputs.get(PORT).map(|schema| (PORT.to_owned(), with_fields(schema, &fields())));
-                judged.into_iter().collect()
+                inputs.get(PORT).map(|schema| (PORT.to_owned(), with_fields(schema, &fields()))).into_iter().collect()
             })
-            .rechecks(|inputs, _| Ok(Box::new(JudgeRecheck::open(inputs)?)));
+            .rechecks(|inputs, _| {
+                let rollouts = inputs.rows(PORT)?.read_all::<Trajectory>()?.into_iter();
+                let rollouts = rollouts.map(|rollout| (rollout.id.clone(), rollout)).collect();
+                Ok(Box::new(JudgeRecheck { rollouts }))
+            });
         params.policy.declared(declaration)
     }
 
@@ -87,12 +92,6 @@ impl Operator for Judge {
         let model = params.policy.open_chat(None, inputs, context)?;
         Ok(Kernel::AsyncMap(Arc::new(JudgeKernel { model, params: params.clone() })))
     }
-}
-
-fn ports(params: &JudgeParams) -> Ports {
-    let ports = Ports::new().rows_in(PORT, &[RecordKind::Trajectory], "Rollouts to judge.");
-    let ports = params.policy.with_port(ports);
-    ports.rows_out(PORT, RecordKind::Trajectory, "The rollouts with their verdicts, in input order.")
 }
 
 fn issues(params: &JudgeParams) -> Vec<ParamIssue> {
@@ -206,4 +205,43 @@ fn unusable(message: impl Into<String>) -> RowFailure {
 fn fields() -> [Field; 3] {
     use arrow::datatypes::DataType::{Boolean, Utf8};
     [Field::new("judged", Boolean, false), Field::new("rationale", Utf8, true), Field::new("judge", Utf8, true)]
+}
+
+/// Compares judged rollouts with those that were given, and the verdicts on empty predictions. The judge's own words are
+/// compared with its remembered answers.
+struct JudgeRecheck {
+    rollouts: BTreeMap<String, Trajectory>,
+}
+
+impl Recheck for JudgeRecheck {
+    fn port(&self) -> &'static str {
+        PORT
+    }
+
+    fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
+        let verdicts = Verdict::of_rows(rows).ok_or_else(|| OperatorError::data("the rows hold no verdicts"))?;
+        let mut found = Rechecked::default();
+        for (judged, verdict) in from_batch::<Trajectory>(rows)?.into_iter().zip(verdicts) {
+            found.compared += 1;
+            let mut differences = Vec::new();
+            match self.rollouts.get(&judged.id) {
+                None => differences.push(("rollout", "judged".to_owned(), "not given".to_owned())),
+                Some(original) if *original != judged => {
+                    let [recorded, derived] = [&judged, original].map(serde_json::to_string);
+                    differences.push(("rollout", recorded.unwrap_or_default(), derived.unwrap_or_default()));
+                }
+                Some(_) => {}
+            }
+            // No judge is asked about an empty prediction, so its verdict is known.
+            let known = Verdict::no_answer();
+            if judged.prediction.trim().is_empty() && verdict != known {
+                differences.push(("verdict", format!("{verdict:?}"), format!("{known:?}")));
+            }
+            for (what, recorded, derived) in differences {
+                let row = judged.id.clone();
+                found.differences.push(RowDifference { row, what: what.to_owned(), recorded, derived });
+            }
+        }
+        Ok(found)
+    }
 }

@@ -104,16 +104,11 @@ pub(super) fn advantages(method: Method, alone: Alone, rollouts: &[Rollout]) -> 
     if method.weighs_tokens() { whitened(&values, rollouts) } else { values }
 }
 
-/// Returns the advantage of each token of each rollout, of which `costs` holds what it pays: the whitened return, without
+/// Returns the advantage of each token of each rollout, of which `paid` holds what it pays: the whitened return, without
 /// discount (OpenRLHF, `compute_reward` and `get_cumulative_returns`).
-pub(super) fn token_advantages(
-    method: Method,
-    alone: Alone,
-    rollouts: &[Rollout],
-    costs: &[Vec<f64>],
-) -> Vec<Vec<f64>> {
+pub(super) fn token_advantages(method: Method, alone: Alone, rollouts: &[Rollout], paid: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mut returns: Vec<Vec<f64>> = Vec::with_capacity(rollouts.len());
-    for (value, costs) in values(method, alone, rollouts).into_iter().zip(costs) {
+    for (value, costs) in values(method, alone, rollouts).into_iter().zip(paid) {
         let mut of_rollout = vec![value; costs.len()];
         // From the end: a token pays for itself and for all that follow it.
         let mut left = 0.0;

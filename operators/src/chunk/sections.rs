@@ -64,17 +64,14 @@ struct Facts {
 impl Facts {
     fn of(mut all: Map<String, Value>) -> Self {
         all.remove("sections");
-        let mut pages = None;
-        if let Some(Value::Array(offsets)) = all.remove("page_offsets") {
-            let (mut starts, mut last) = (Vec::new(), 0);
-            for offset in offsets.iter().map_while(Value::as_u64) {
-                // Sorted, for the binary search.
-                last = offset.max(last);
-                starts.push(last);
-            }
-            pages = Some(starts);
+        let Some(Value::Array(offsets)) = all.remove("page_offsets") else { return Self { all, pages: None } };
+        let (mut pages, mut last) = (Vec::new(), 0);
+        for offset in offsets.iter().map_while(Value::as_u64) {
+            // Sorted, for the binary search.
+            last = offset.max(last);
+            pages.push(last);
         }
-        Self { all, pages }
+        Self { all, pages: Some(pages) }
     }
 
     /// Returns the metadata with the headings and pages of a piece.

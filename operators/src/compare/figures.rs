@@ -80,8 +80,7 @@ impl Comparison {
             }
             let estimates = Clusters::new(by.len(), deltas).estimates(bootstrap, stream).into_iter().enumerate();
             let figures = estimates.map(|(metric, delta)| Figure::of(&by[metric], metric, &means, delta, flips));
-            let figures = figures.collect();
-            groups.push(Group { column, label, figures });
+            groups.push(Group { column, label, figures: figures.collect() });
         }
         Ok(Self { system: side.name.clone(), matching, groups })
     }

@@ -32,16 +32,6 @@ impl Matching {
         }
         matching
     }
-
-    /// Number of shared questions whose texts differ.
-    pub(super) fn other_texts(&self, base: &Side, side: &Side) -> usize {
-        let texts = self.both.iter().map(|(one, other)| (base.questions[*one].text, side.questions[*other].text));
-        texts.filter(|(one, other)| one.is_some() && other.is_some() && one != other).count()
-    }
-
-    pub(super) fn unmatched(&self) -> usize {
-        self.base_only.len() + self.side_only.len()
-    }
 }
 
 /// Means of a question, of the baseline and of a system.

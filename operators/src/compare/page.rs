@@ -1,5 +1,7 @@
 //! The report: figures, what regressed first, and what improved, with both rows of a question side by side.
 
+use std::collections::BTreeMap;
+
 use searchmill_engine::operator::{OperatorError, Outputs};
 use serde_json::{Value, json};
 
@@ -7,12 +9,10 @@ use super::figures::{Comparison, Figure};
 use super::matched::Means;
 use super::params::{By, CompareParams, REPORT};
 use super::shown::{Row, Shown};
-use super::side::Side;
-use crate::shared::html;
+use super::side::{Place, Side};
 use crate::shared::html::plot::escape;
-use crate::shared::html::table;
-use crate::shared::html::table::{NOTHING, Table, percent};
-use crate::shared::html::{Card, conversation, list};
+use crate::shared::html::table::{self, NOTHING, Table, percent};
+use crate::shared::html::{self, Card, conversation, list};
 use crate::shared::statistics::Bootstrap;
 
 /// Most key figures at the top.
@@ -30,6 +30,8 @@ pub(super) struct Page<'a> {
     pub(super) sides: &'a [Side],
     pub(super) comparisons: &'a [Comparison],
     pub(super) shown: &'a [Shown],
+    /// The rows of `shown`.
+    pub(super) rows: &'a BTreeMap<Place, Row>,
 }
 
 impl Page<'_> {
@@ -48,7 +50,7 @@ impl Page<'_> {
                     outputs.figure(&format!("{}/{}", comparison.system, by.key), figure.delta.value);
                 }
             }
-            let unmatched = comparison.matching.unmatched();
+            let unmatched = comparison.matching.base_only.len() + comparison.matching.side_only.len();
             outputs.figure(&format!("{}/unmatched", comparison.system), unmatched as f64);
         }
         Ok(())
@@ -68,13 +70,12 @@ impl Page<'_> {
                 let shown: Vec<&Shown> =
                     self.shown.iter().filter(|one| one.comparison == number && one.regressed == regressed).collect();
                 let of = escape(&format!("{} beside {}, by {metric}", comparison.system, self.base.name));
+                out.push_str(&format!("<h2>{title}: {of}</h2>"));
                 if shown.is_empty() {
                     let none = if self.params.examples == 0 { "No examples are shown" } else { none };
-                    out.push_str(&format!("<h2>{title}: {of}</h2><p>{none}.</p>"));
-                } else {
-                    out.push_str(&format!("<h2>{title}: {of}</h2>"));
-                    out.extend(shown.into_iter().map(|shown| self.question(shown, &comparison.system)));
+                    out.push_str(&format!("<p>{none}.</p>"));
                 }
+                out.extend(shown.into_iter().map(|shown| self.question(shown, &comparison.system)));
             }
         }
         out.push_str(&format!("<h2>How to read this</h2>{}", list(&self.method(bootstrap))));
@@ -97,43 +98,43 @@ impl Page<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let base = &self.base.name;
+        let (base, on) = (&self.base.name, &self.params.on);
         let mut notes = Vec::new();
         for (side, comparison) in self.sides.iter().zip(self.comparisons) {
-            let matching = &comparison.matching;
-            notes.push(format!("{} questions of {} are compared with {base}.", matching.both.len(), side.name));
+            let (name, matching) = (&side.name, &comparison.matching);
+            notes.push(format!("{} questions of {name} are compared with {base}.", matching.both.len()));
             if matching.both.is_empty() {
-                let on = &self.params.on;
                 notes.push(format!(
                     "warning: nothing is compared: no value of `on: {on}` is in both (`on: question` matches texts)."
                 ));
             }
-            let (others, on) = (matching.other_texts(self.base, side), &self.params.on);
+            let mut others = 0;
+            for (one, other) in &matching.both {
+                let texts = self.base.questions[*one].text.zip(side.questions[*other].text);
+                others += usize::from(texts.is_some_and(|(one, other)| one != other));
+            }
             if others > 0 {
                 notes.push(format!(
-                    "warning: {others} of them have another text in {} than in {base}: is `on: {on}` the same question in \
-                     both? (`on: question` matches texts.)",
-                    side.name
+                    "warning: {others} of them have another text in {name} than in {base}: is `on: {on}` the same question \
+                     in both? (`on: question` matches texts.)"
                 ));
             }
-            for (count, of) in [(matching.base_only.len(), base), (matching.side_only.len(), &side.name)] {
+            for (count, of) in [(matching.base_only.len(), base), (matching.side_only.len(), name)] {
                 if count > 0 {
-                    notes.push(format!("{count} questions of {of} alone are not compared ({}).", side.name));
+                    notes.push(format!("{count} questions of {of} alone are not compared ({name})."));
                 }
             }
         }
-        for side in std::iter::once(self.base).chain(self.sides) {
-            if side.rows > side.questions.len() as u64 {
+        for Side { name, questions, rows, missing } in std::iter::once(self.base).chain(self.sides) {
+            let questions = questions.len();
+            if *rows > questions as u64 {
                 notes.push(format!(
-                    "{} has {} samples of {} questions: each question counts with its mean.",
-                    side.name,
-                    side.rows,
-                    side.questions.len()
+                    "{name} has {rows} samples of {questions} questions: each question counts with its mean."
                 ));
             }
-            for (By { key, .. }, missing) in self.by.iter().zip(&side.missing) {
+            for (By { key, .. }, missing) in self.by.iter().zip(missing) {
                 if *missing > 0 {
-                    notes.push(format!("{missing} rows of {} have no finite `{key}`; they do not count.", side.name));
+                    notes.push(format!("{missing} rows of {name} have no finite `{key}`; they do not count."));
                 }
             }
         }
@@ -187,7 +188,7 @@ impl Page<'_> {
                 figures.push(format!("{} {} → {}", by.key, number(*base), number(*side)));
             }
         }
-        let [base, other] = &shown.rows;
+        let [Some(base), Some(other)] = shown.places.map(|place| self.rows.get(&place)) else { return String::new() };
         format!(
             "<section class=\"question\"><h4>{} <code>{}</code></h4><div class=\"sides\">{}{}</div></section>",
             escape(&figures.join(" · ")),
@@ -198,21 +199,17 @@ impl Page<'_> {
     }
 
     fn method(&self, bootstrap: &Bootstrap) -> Vec<String> {
+        let (base, permutations) = (&self.base.name, self.params.permutations);
+        let Bootstrap { resamples, seed, .. } = bootstrap;
+        let confidence = percent(bootstrap.confidence);
         vec![
+            format!("A difference is the mean of the system less that of {base}, over the questions of both."),
             format!(
-                "A difference is the mean of the system less that of {}, over the questions of both.",
-                self.base.name
-            ),
-            format!(
-                "Intervals: paired percentile bootstrap over questions, {} resamples, {}, seed {}.",
-                bootstrap.resamples,
-                percent(bootstrap.confidence),
-                bootstrap.seed
+                "Intervals: paired percentile bootstrap over questions, {resamples} resamples, {confidence}, seed {seed}."
             ),
             format!(
                 "p: two-sided paired permutation test, which flips the signs of the differences; exact for up to 20 \
-                 questions that differ, else {} random flips.",
-                self.params.permutations
+                 questions that differ, else {permutations} random flips."
             ),
             "p (Holm): corrected for all tests of the table (Holm 1979). The key figures show it.".to_owned(),
             "Of several samples of a question, the two that differ most are shown.".to_owned(),

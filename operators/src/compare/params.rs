@@ -1,7 +1,5 @@
 //! Params of `compare`, and their checks.
 
-use std::collections::BTreeSet;
-
 use schemars::JsonSchema;
 use searchmill_engine::operator::{ParamIssue, Tables};
 use serde::{Deserialize, Serialize};
@@ -83,10 +81,9 @@ impl CompareParams {
     pub(super) fn issues(&self) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
         for (path, keys) in [("by", self.keys()), ("group_by", self.group_by.clone())] {
-            let mut seen = BTreeSet::new();
             for (index, key) in keys.iter().enumerate() {
                 let path = format!("{path}.{index}");
-                if !seen.insert(key) {
+                if keys[..index].contains(key) {
                     issues.push(ParamIssue::new(&path, "is listed twice"));
                 }
                 issues.extend(check_key(&path, key));
@@ -107,22 +104,20 @@ impl CompareParams {
     }
 
     pub(super) fn input_issues(&self, inputs: &[&str]) -> Option<ParamIssue> {
-        match &self.system {
-            Some(_) if inputs.len() > 1 => Some(
+        let issue = match &self.system {
+            Some(_) if inputs.len() > 1 => {
                 ParamIssue::new("system", "the systems have two origins: `system` and the names of the inputs")
-                    .with_help("remove `system`, or bind one input with the rows of all systems"),
-            ),
-            None if inputs.len() < 2 => Some(
-                ParamIssue::new("", "there is nothing to compare with")
-                    .with_help("write `from: {base: ONE, new: OTHER}`, or name the column of the `system`"),
-            ),
-            None if !inputs.contains(&self.base.as_str()) => {
-                let names: Vec<String> = inputs.iter().map(|name| format!("`{name}`")).collect();
-                let help = format!("name the baseline `base`, or write its name; inputs: {}", names.join(", "));
-                Some(ParamIssue::new("base", format!("there is no input `{}`", self.base)).with_help(help))
+                    .with_help("remove `system`, or bind one input with the rows of all systems")
             }
-            _ => None,
-        }
+            None if inputs.len() < 2 => ParamIssue::new("", "there is nothing to compare with")
+                .with_help("write `from: {base: ONE, new: OTHER}`, or name the column of the `system`"),
+            None if !inputs.contains(&self.base.as_str()) => {
+                let help = format!("name the baseline `base`, or write its name; inputs: `{}`", inputs.join("`, `"));
+                ParamIssue::new("base", format!("there is no input `{}`", self.base)).with_help(help)
+            }
+            _ => return None,
+        };
+        Some(issue)
     }
 
     pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {

@@ -12,7 +12,7 @@ use super::matched::Means;
 use super::params::CompareParams;
 use super::side::{Place, Side};
 
-/// Rows of one question side by side.
+/// A question whose rows are shown side by side.
 pub(super) struct Shown {
     /// Number of the comparison.
     pub(super) comparison: usize,
@@ -20,12 +20,11 @@ pub(super) struct Shown {
     pub(super) regressed: bool,
     /// Means of each metric.
     pub(super) means: Vec<Option<Means>>,
-    /// Row of the baseline, and of the system.
-    pub(super) rows: [Row; 2],
+    /// Where the row of the baseline is, and that of the system.
+    pub(super) places: [Place; 2],
 }
 
 /// A row to show.
-#[derive(Clone)]
 pub(super) enum Row {
     /// A conversation.
     Trajectory(Box<Trajectory>),
@@ -33,70 +32,41 @@ pub(super) enum Row {
     Cells(Vec<(String, String)>),
 }
 
-/// A question to show, before its rows are read.
-struct Chosen {
-    comparison: usize,
-    pair: (usize, usize),
-    regressed: bool,
-    places: [Place; 2],
-}
-
-/// Chooses questions by the first metric and reads their rows. Of several samples, those are shown that differ most.
-pub(super) fn read(
-    params: &CompareParams,
-    inputs: &Inputs,
-    base: &Side,
-    sides: &[Side],
-    comparisons: &[Comparison],
-    context: &Context,
-) -> Result<Vec<Shown>, OperatorError> {
-    let systems = comparisons.iter().zip(sides).enumerate();
-    let chosen: Vec<Chosen> =
-        systems.flat_map(|(number, (comparison, side))| choose(params, base, side, comparison, number)).collect();
-    let wanted: BTreeSet<Place> = chosen.iter().flat_map(|chosen| chosen.places).collect();
-    let rows = rows(inputs, &wanted, context)?;
-    let mut shown = Vec::with_capacity(chosen.len());
-    for Chosen { comparison, pair, regressed, places: [one, two] } in chosen {
-        let (Some((id, question)), Some(one), Some(two)) =
-            (base.questions.get_index(pair.0), rows.get(&one), rows.get(&two))
-        else {
-            continue;
-        };
-        let other = &sides[comparison].questions[pair.1];
-        let means = (0..params.by.len()).map(|metric| Means::of(question, other, metric)).collect();
-        // Cloned: a row of the baseline may stand beside several systems.
-        shown.push(Shown { comparison, id: id.clone(), regressed, means, rows: [one.clone(), two.clone()] });
-    }
-    Ok(shown)
-}
-
-/// Returns the questions that lost most, the worst first, then those that gained most.
-fn choose(params: &CompareParams, base: &Side, side: &Side, comparison: &Comparison, number: usize) -> Vec<Chosen> {
-    let by = params.by();
-    let higher = by.first().is_none_or(|by| by.higher);
-    let (mut lost, mut gained) = (Vec::new(), Vec::new());
-    for &pair in &comparison.matching.both {
-        let (one, two) = (&base.questions[pair.0], &side.questions[pair.1]);
-        let Some(means) = Means::of(one, two, 0) else { continue };
-        let gain = means.gain(higher);
-        let regressed = gain < 0.0;
-        // The highest value of the baseline and the lowest of the system, or the reverse.
-        let end = usize::from(regressed == higher);
-        let chosen = Chosen { comparison: number, pair, regressed, places: [one.ends[end], two.ends[1 - end]] };
-        if regressed {
-            lost.push((gain, chosen));
-        } else if gain > 0.0 {
-            gained.push((gain, chosen));
+/// Chooses questions of each system by the first metric: those that lost most, the worst first, then those that gained
+/// most. Of several samples, those are shown that differ most.
+pub(super) fn choose(params: &CompareParams, base: &Side, sides: &[Side], comparisons: &[Comparison]) -> Vec<Shown> {
+    let (most, higher) = (params.examples as usize, params.by().first().is_none_or(|by| by.higher));
+    let mut shown = Vec::new();
+    for (number, (comparison, side)) in comparisons.iter().zip(sides).enumerate() {
+        let (mut lost, mut gained) = (Vec::new(), Vec::new());
+        for &(one, other) in &comparison.matching.both {
+            let Some(means) = Means::of(&base.questions[one], &side.questions[other], 0) else { continue };
+            let gain = means.gain(higher);
+            if gain < 0.0 {
+                lost.push((gain, one, other));
+            } else if gain > 0.0 {
+                gained.push((gain, one, other));
+            }
+        }
+        // Stable sorts: equal gains stay sorted by id.
+        lost.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+        gained.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
+        for (gain, one, other) in lost.into_iter().take(most).chain(gained.into_iter().take(most)) {
+            let (Some((id, one)), other) = (base.questions.get_index(one), &side.questions[other]) else { continue };
+            let regressed = gain < 0.0;
+            let means = (0..params.by.len()).map(|metric| Means::of(one, other, metric)).collect();
+            // The highest value of the baseline and the lowest of the system, or the reverse.
+            let end = usize::from(regressed == higher);
+            let places = [one.ends[end], other.ends[1 - end]];
+            shown.push(Shown { comparison: number, id: id.clone(), regressed, means, places });
         }
     }
-    // Stable sorts: equal gains stay sorted by id.
-    lost.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    gained.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    let most = params.examples as usize;
-    lost.into_iter().take(most).chain(gained.into_iter().take(most)).map(|(_, chosen)| chosen).collect()
+    shown
 }
 
-fn rows(inputs: &Inputs, wanted: &BTreeSet<Place>, context: &Context) -> Result<BTreeMap<Place, Row>, OperatorError> {
+/// Reads the rows to show.
+pub(super) fn rows(inputs: &Inputs, shown: &[Shown], context: &Context) -> Result<BTreeMap<Place, Row>, OperatorError> {
+    let wanted: BTreeSet<Place> = shown.iter().flat_map(|shown| shown.places).collect();
     let mut found = BTreeMap::new();
     for (input, (_, artifacts)) in inputs.iter().enumerate() {
         let Some(InputArtifact::Rows(table)) = artifacts.first() else { continue };

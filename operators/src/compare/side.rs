@@ -165,12 +165,12 @@ pub(super) fn read(
     let mut sides: Vec<(Label, Side)> = Vec::new();
     for (input, (name, artifacts)) in inputs.iter().enumerate() {
         let Some(InputArtifact::Rows(rows)) = artifacts.first() else { continue };
-        let mut reader = Reader { params, input, sides: IndexMap::new() };
+        let mut reader = Reader { params, input, name, sides: IndexMap::new() };
         // An input without rows is a system too.
         if params.system.is_none() {
             reader.side(&Label::of_text(name));
         }
-        reader.read(name, rows, outputs, context)?;
+        reader.read(rows, outputs, context)?;
         sides.extend(reader.sides);
     }
     // The number of a comparison selects its random stream, so it must not depend on the order of the rows.
@@ -181,6 +181,7 @@ pub(super) fn read(
 struct Reader<'a> {
     params: &'a CompareParams,
     input: usize,
+    name: &'a str,
     sides: IndexMap<Label, Side>,
 }
 
@@ -195,15 +196,10 @@ impl Reader<'_> {
         &mut self.sides[label]
     }
 
-    fn read(
-        &mut self,
-        name: &str,
-        rows: &RowsInput,
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<(), OperatorError> {
-        let with_groups = self.params.system.is_some() || name == self.params.base;
-        let bound = Bound::new(self.params, &with_metric_fields(&rows.schema), with_groups);
+    fn read(&mut self, rows: &RowsInput, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let (params, input, name) = (self.params, self.input, self.name);
+        let with_groups = params.system.is_some() || name == params.base;
+        let bound = Bound::new(params, &with_metric_fields(&rows.schema), with_groups);
         let bound = bound.map_err(|error| {
             let message = format!("{} (input `{name}`)", error.message);
             OperatorError { message, ..error }
@@ -212,54 +208,41 @@ impl Reader<'_> {
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = with_metrics(&batch?)?;
-            self.add(&batch, &bound, name, start, outputs)?;
+            let (questions, ids, values) = (bound.ids(&batch)?, id_column(&batch), bound.numbers(&batch, params)?);
+            let systems = Bound::labels(bound.system.as_ref(), &batch)?.pop();
+            let groups = Bound::labels(bound.groups.as_ref(), &batch)?;
+            let texts = text_column(&batch, "question").ok();
+            let mut rejects = Vec::new();
+            for row in 0..batch.num_rows() {
+                let place = Place { input, row: start + row as u64 };
+                if questions.is_null(row) {
+                    let id = id_at(ids.as_ref(), row).unwrap_or_else(|| format!("{name}:{}", place.row));
+                    rejects.push(Unfit::new(format!("the row has no question: `{}` is null", params.on)).reject(id));
+                    continue;
+                }
+                let side = match &systems {
+                    Some(labels) => self.side(&labels[row]),
+                    None => self.side(&Label::of_text(name)),
+                };
+                side.rows += 1;
+                let question = side.questions.entry(questions.value(row).to_owned()).or_insert_with(|| Question {
+                    samples: 0,
+                    text: texts.and_then(|texts| text_value(texts, row)).map(hash),
+                    sums: vec![(0.0, 0); params.by.len()],
+                    ends: [place; 2],
+                    range: [f64::INFINITY, f64::NEG_INFINITY],
+                    groups: groups.iter().map(|labels| labels[row].clone()).collect(),
+                });
+                question.add(&values, row, place, &mut side.missing);
+            }
+            outputs.write_rows("rejects", &rejects)?;
+            // After each batch: a column of ids as `system` would otherwise fill the memory first.
+            if self.sides.len() > SYSTEMS {
+                let message = format!("`system`: more than {SYSTEMS} values");
+                return Err(OperatorError::pipeline(message).with_help("name a column with one value for each system"));
+            }
             start += batch.num_rows() as u64;
             context.progress().set(start, rows.rows, "rows");
-        }
-        Ok(())
-    }
-
-    fn add(
-        &mut self,
-        batch: &RecordBatch,
-        bound: &Bound,
-        name: &str,
-        start: u64,
-        outputs: &mut Outputs,
-    ) -> Result<(), OperatorError> {
-        let (questions, ids, values) = (bound.ids(batch)?, id_column(batch), bound.numbers(batch, self.params)?);
-        let systems = Bound::labels(bound.system.as_ref(), batch)?.pop();
-        let groups = Bound::labels(bound.groups.as_ref(), batch)?;
-        let texts = text_column(batch, "question").ok();
-        let (input, metrics) = (self.input, self.params.by.len());
-        let mut rejects = Vec::new();
-        for row in 0..batch.num_rows() {
-            let place = Place { input, row: start + row as u64 };
-            if questions.is_null(row) {
-                let id = id_at(ids.as_ref(), row).unwrap_or_else(|| format!("{name}:{}", place.row));
-                rejects.push(Unfit::new(format!("the row has no question: `{}` is null", self.params.on)).reject(id));
-                continue;
-            }
-            let side = match &systems {
-                Some(labels) => self.side(&labels[row]),
-                None => self.side(&Label::of_text(name)),
-            };
-            side.rows += 1;
-            let question = side.questions.entry(questions.value(row).to_owned()).or_insert_with(|| Question {
-                samples: 0,
-                text: texts.and_then(|texts| text_value(texts, row)).map(hash),
-                sums: vec![(0.0, 0); metrics],
-                ends: [place; 2],
-                range: [f64::INFINITY, f64::NEG_INFINITY],
-                groups: groups.iter().map(|labels| labels[row].clone()).collect(),
-            });
-            question.add(&values, row, place, &mut side.missing);
-        }
-        outputs.write_rows("rejects", &rejects)?;
-        // After each batch: a column of ids as `system` would otherwise fill the memory first.
-        if self.sides.len() > SYSTEMS {
-            let message = format!("`system`: more than {SYSTEMS} values");
-            return Err(OperatorError::pipeline(message).with_help("name a column with one value for each system"));
         }
         Ok(())
     }

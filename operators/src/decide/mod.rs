@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{Float64Type, Int64Type};
 use datafusion::common::TableReference;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
@@ -85,7 +85,7 @@ impl Operator for Decide {
                 questions.filter_map(|question| check_tables(&question.path, &question.text, &known)).collect()
             })
             .checks_columns(move |known| column_issues(&checked, known))
-            .gives(|_| Tables::from([(ROWS.to_owned(), schema())]))
+            .gives(|_| table(&[]).map(|table| [(ROWS.to_owned(), table.schema())].into()).unwrap_or_default())
     }
 
     fn open(params: &DecideParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -118,24 +118,12 @@ fn issues(params: &DecideParams) -> Vec<ParamIssue> {
     }
     if params.patience.is_some() && params.best.is_none() {
         let message = "`patience` counts rounds without a higher `best`, and there is no `best`";
-        let help = "add `best: \"select … from …\"` beside `stop`";
-        issues.push(ParamIssue::new("patience", message).with_help(help));
+        issues.push(ParamIssue::new("patience", message).with_help("add `best: \"select … from …\"` beside `stop`"));
     }
     if questions.is_empty() && params.patience.is_none() {
         issues.push(ParamIssue::new("", "there is nothing to decide").with_help("write `best`, `when` or `watch`"));
     }
     issues
-}
-
-/// Returns the columns of the result.
-fn schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![
-        Field::new("round", DataType::Int64, false),
-        Field::new("best", DataType::Float64, true),
-        Field::new("holds", DataType::Boolean, false),
-        Field::new(HANDS_ON, DataType::Int64, false),
-        Field::new(ENDED, DataType::Utf8, true),
-    ]))
 }
 
 /// Returns what does not fit the known columns: of each query all of whose tables are known.
@@ -156,16 +144,14 @@ fn column_issues(params: &DecideParams, known: &Tables) -> Vec<ParamIssue> {
     if questions.is_empty() {
         return Vec::new();
     }
-    let unfit = planned(&questions, known);
-    unfit.unwrap_or_else(|error| vec![error]).into_iter().map(ParamIssue::from).collect()
+    planned(&questions, known).unwrap_or_else(|error| vec![error]).into_iter().map(ParamIssue::from).collect()
 }
 
 /// Plans queries over empty tables; returns what is wrong with them.
 fn planned(questions: &[Question], known: &Tables) -> Result<Vec<OperatorError>, OperatorError> {
     let session = query_session()?;
     for (port, schema) in known {
-        let empty = RowsInput::from_batches(RecordKind::Table, SchemaRef::clone(schema), Vec::new());
-        register(&session, port, &empty)?;
+        register(&session, port, &RowsInput::from_batches(RecordKind::Table, Arc::clone(schema), Vec::new()))?;
     }
     // The columns of the rounds are known, whatever they will hold.
     register(&session, ROUNDS, &history(&[])?)?;
@@ -220,12 +206,10 @@ fn rounds_before(input: Option<&RowsInput>) -> Result<Vec<Round>, OperatorError>
 
 /// Returns the table `rounds` of the queries.
 fn history(bests: &[Option<f64>]) -> Result<RowsInput, OperatorError> {
-    let numbers: Int64Array = (0..bests.len() as i64).collect();
-    let fields = vec![Field::new("round", DataType::Int64, false), Field::new("best", DataType::Float64, true)];
-    let schema = Arc::new(Schema::new(fields));
-    let columns: Vec<ArrayRef> = vec![Arc::new(numbers), Arc::new(Float64Array::from(bests.to_vec()))];
-    let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
-    Ok(RowsInput::from_batches(RecordKind::Table, schema, vec![batch]))
+    let numbers: ArrayRef = Arc::new((0..bests.len() as i64).collect::<Int64Array>());
+    let bests: ArrayRef = Arc::new(Float64Array::from(bests.to_vec()));
+    let batch = RecordBatch::try_from_iter_with_nullable([("round", numbers, false), ("best", bests, true)])?;
+    Ok(RowsInput::from_batches(RecordKind::Table, batch.schema(), vec![batch]))
 }
 
 /// The answers about one round.
@@ -271,7 +255,8 @@ impl DecideParams {
     /// Returns what is decided after a round.
     fn decide(&self, before: &[Round], answers: &Answers) -> Result<Round, OperatorError> {
         let number = before.len();
-        let broken: Vec<String> = answers.watch.iter().filter_map(|(name, answer)| answer.broken(name)).collect();
+        let failed = answers.watch.iter().filter(|(_, answer)| !answer.holds());
+        let broken: Vec<_> = failed.map(|(name, answer)| format!("`{name}` does not hold{}", answer.text())).collect();
         let holds = broken.is_empty();
         let mut good = None;
         let rounds = before.iter().map(|round| (round.holds, round.best)).chain([(holds, answers.best)]);
@@ -285,8 +270,8 @@ impl DecideParams {
         }
         let Some((hands_on, score)) = good else {
             let message = format!("there is no round to hand on: after the first round, {}", broken.join(", and "));
-            return Err(OperatorError::data(message)
-                .with_help("start from another policy, or change the conditions in `watch`"));
+            let help = "start from another policy, or change the conditions in `watch`";
+            return Err(OperatorError::data(message).with_help(help));
         };
         // A broken condition is the reason, also if the loop would end anyway.
         let ended = match (&answers.when, self.patience) {
@@ -305,8 +290,7 @@ impl DecideParams {
 impl BlockingKernel for DecideParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let mut rounds = rounds_before(inputs.rows_optional(ROUNDS))?;
-        let answers = self.ask(inputs, &rounds, context)?;
-        let round = self.decide(&rounds, &answers)?;
+        let round = self.decide(&rounds, &self.ask(inputs, &rounds, context)?)?;
         if let Some(best) = round.best {
             outputs.figure("best", best);
         }
@@ -316,15 +300,17 @@ impl BlockingKernel for DecideParams {
     }
 }
 
+/// Returns the result.
 fn table(rounds: &[Round]) -> Result<RecordBatch, OperatorError> {
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new((0..rounds.len() as i64).collect::<Int64Array>()),
-        Arc::new(rounds.iter().map(|round| round.best).collect::<Float64Array>()),
-        Arc::new(BooleanArray::from(rounds.iter().map(|round| round.holds).collect::<Vec<_>>())),
-        Arc::new(rounds.iter().map(|round| round.hands_on as i64).collect::<Int64Array>()),
-        Arc::new(rounds.iter().map(|round| round.ended.as_deref()).collect::<StringArray>()),
+    let holds: Vec<bool> = rounds.iter().map(|round| round.holds).collect();
+    let columns: [(&str, ArrayRef, bool); 5] = [
+        ("round", Arc::new((0..rounds.len() as i64).collect::<Int64Array>()), false),
+        ("best", Arc::new(rounds.iter().map(|round| round.best).collect::<Float64Array>()), true),
+        ("holds", Arc::new(BooleanArray::from(holds)), false),
+        (HANDS_ON, Arc::new(rounds.iter().map(|round| round.hands_on as i64).collect::<Int64Array>()), false),
+        (ENDED, Arc::new(rounds.iter().map(|round| round.ended.as_deref()).collect::<StringArray>()), true),
     ];
-    Ok(RecordBatch::try_new(schema(), columns)?)
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use arrow::util::display::array_value_to_string;
+use datafusion::catalog::MemorySchemaProvider;
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
 use datafusion::common::TableReference;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
@@ -59,11 +59,6 @@ impl Answer {
     pub(super) fn text(&self) -> String {
         if self.seen.is_empty() { String::new() } else { format!(" ({})", self.seen.join(", ")) }
     }
-
-    /// Says that a condition does not hold; `None` if it does.
-    pub(super) fn broken(&self, name: &str) -> Option<String> {
-        if self.holds() { None } else { Some(format!("`{name}` does not hold{}", self.text())) }
-    }
 }
 
 impl Question {
@@ -76,32 +71,22 @@ impl Question {
         let frame = planned.map_err(|error| explain(&self.path, error, tables))?;
         require_repeatable_plan(&self.path, frame.logical_plan())?;
         check_types(session, &self.path, frame.logical_plan(), tables)?;
-        self.check_columns(&frame)?;
-        Ok(frame)
-    }
-
-    fn check_columns(&self, frame: &DataFrame) -> Result<(), OperatorError> {
-        let fields = frame.schema().fields();
-        let kind = fields.first().map_or(&DataType::Null, |field| field.data_type());
-        // A NULL fits: the run says that the query gives none.
-        let (fits, what) = match self.wants {
-            Wants::Number => (kind.is_numeric() || kind.is_null(), "a number"),
-            Wants::Truth => (matches!(kind, DataType::Boolean | DataType::Null), "true or false"),
-        };
-        let path = &self.path;
+        let (path, fields) = (&self.path, frame.schema().fields());
         if self.wants == Wants::Number && fields.len() != 1 {
             let message = format!("`{path}`: one number is needed, and the query gives {} columns", fields.len());
             return Err(OperatorError::pipeline(message).with_help("select one expression"));
         }
-        if !fits {
+        let kind = fields.first().map_or(&DataType::Null, |field| field.data_type());
+        let (fits, what, help) = match self.wants {
+            Wants::Number => (kind.is_numeric(), "a number", "select a number, for example `max(f1)`"),
+            Wants::Truth => (kind == &DataType::Boolean, "true or false", "compare it, for example `max(f1) >= 0.8`"),
+        };
+        // A NULL fits: the run says that the query gives none.
+        if !fits && !kind.is_null() {
             let message = format!("`{path}`: {what} is needed, and the query gives {kind}");
-            let help = match self.wants {
-                Wants::Number => "select a number, for example `max(f1)`",
-                Wants::Truth => "compare it, for example `max(f1) >= 0.8`",
-            };
             return Err(OperatorError::pipeline(message).with_help(help));
         }
-        Ok(())
+        Ok(frame)
     }
 
     /// Runs the query.
@@ -112,12 +97,8 @@ impl Question {
             (Wants::Truth, Some(text)) => Self { text, ..self.clone() }.plan(session, tables).await.ok(),
             _ => None,
         };
-        let batches = extended.unwrap_or(frame).collect().await.map_err(|error| explain(&self.path, error, tables))?;
-        self.read(&batches)
-    }
-
-    fn read(&self, batches: &[RecordBatch]) -> Result<Answer, OperatorError> {
         let path = &self.path;
+        let batches = extended.unwrap_or(frame).collect().await.map_err(|error| explain(path, error, tables))?;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         // Batches without rows may stand around the one row.
         let Some(batch) = batches.iter().find(|batch| rows == 1 && batch.num_rows() == 1) else {
@@ -207,8 +188,7 @@ fn is_constant(expression: &Expr) -> bool {
 
 /// Registers a table, in place of one of that name. Its rows are read when a query runs.
 pub(super) fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
-    let schema = Arc::clone(&rows.schema);
-    let table = StreamingTable::try_new(Arc::clone(&schema), vec![Arc::new(Rows { schema, rows: rows.clone() })])?;
+    let table = StreamingTable::try_new(Arc::clone(&rows.schema), vec![Arc::new(Rows(rows.clone()))])?;
     // The table of the rounds is registered again when the score of this one is known.
     session.deregister_table(TableReference::bare(name))?;
     session.register_table(TableReference::bare(name), Arc::new(table))?;
@@ -222,36 +202,31 @@ pub(super) async fn name_outputs(session: &SessionContext, tables: &[String]) ->
     for whole in tables {
         let Some((node, port)) = whole.split_once('.') else { continue };
         let table = session.table_provider(TableReference::bare(whole.as_str())).await?;
-        let schema: Arc<dyn SchemaProvider> = if let Some(schema) = catalog.schema(node) {
-            schema
-        } else {
-            let schema = Arc::new(MemorySchemaProvider::new());
-            catalog.register_schema(node, Arc::clone(&schema) as Arc<dyn SchemaProvider>)?;
-            schema
-        };
-        schema.register_table(port.to_owned(), table)?;
+        if catalog.schema(node).is_none() {
+            catalog.register_schema(node, Arc::new(MemorySchemaProvider::new()))?;
+        }
+        if let Some(schema) = catalog.schema(node) {
+            schema.register_table(port.to_owned(), table)?;
+        }
     }
     Ok(())
 }
 
 /// The rows of an input as a stream.
 #[derive(Debug)]
-struct Rows {
-    schema: SchemaRef,
-    rows: RowsInput,
-}
+struct Rows(RowsInput);
 
 impl PartitionStream for Rows {
     fn schema(&self) -> &SchemaRef {
-        &self.schema
+        &self.0.schema
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let schema = Arc::clone(&self.schema);
-        let batches = self.rows.batches().map(move |batch| {
+        let schema = Arc::clone(&self.0.schema);
+        let batches = self.0.batches().map(move |batch| {
             let batch = batch.map_err(|error| DataFusionError::Execution(error.message))?;
             Ok(RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec())?)
         });
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.0.schema), futures::stream::iter(batches)))
     }
 }

@@ -16,18 +16,19 @@ pub(super) const INDEX: &str = "index";
 pub(super) const AGAINST_INDEX: &str = "against_index";
 
 /// Similar test rows by row of the index.
-pub(super) struct ByVectors {
+pub(super) struct ByVectors<'a> {
     rows: IndexVectors,
+    tests: &'a TestsIndex,
     /// Numbers of test rows, ascending, with their similarity.
     similar: BTreeMap<u32, Vec<(u32, f64)>>,
 }
 
-impl ByVectors {
+impl<'a> ByVectors<'a> {
     /// Compares all rows of the index with all test rows.
     pub(super) fn new(
         threshold: f64,
         inputs: &Inputs,
-        tests: &TestsIndex,
+        tests: &'a TestsIndex,
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let rows = IndexVectors::open(inputs.tree(INDEX)?)?;
@@ -57,16 +58,11 @@ impl ByVectors {
             // In the order of the test rows: only the first `LISTED` are listed.
             tests.sort_by_key(|(test, _)| *test);
         }
-        Ok(Self { rows, similar })
+        Ok(Self { rows, tests, similar })
     }
 
     /// Adds the matches of the rows of a batch, at most [`LISTED`] each.
-    pub(super) fn find(
-        &self,
-        batch: &RecordBatch,
-        tests: &TestsIndex,
-        found: &mut [Vec<Found>],
-    ) -> Result<(), OperatorError> {
+    pub(super) fn find(&self, batch: &RecordBatch, found: &mut [Vec<Found>]) -> Result<(), OperatorError> {
         let ids = id_column(batch);
         for (row, found) in found.iter_mut().enumerate() {
             let Some(id) = id_at(ids.as_ref(), row) else {
@@ -76,7 +72,7 @@ impl ByVectors {
             let Some(similar) = self.similar.get(&self.rows.row(&id)?) else { continue };
             // All of them count as found, also those beyond the list.
             for (test, _) in similar {
-                tests.tests[*test as usize].found.store(true, Ordering::Relaxed);
+                self.tests.tests[*test as usize].found.store(true, Ordering::Relaxed);
             }
             for &(test, similarity) in similar.iter().take(LISTED) {
                 found.push(Found { test, by: "vectors", ngram: None, similarity: Some(similarity) });

@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use searchmill_engine::operator::{OperatorError, Outputs};
 
-use super::tests_index::{Found, Test, TestsIndex};
+use super::tests_index::{Found, TestsIndex};
 use crate::shared::columns::id_at;
-use crate::shared::html;
-use crate::shared::html::Card;
 use crate::shared::html::table::{NOTHING, Table, share};
+use crate::shared::html::{self, Card};
 
 /// Matches shown in the report.
 const SHOWN: usize = 100;
@@ -50,27 +49,12 @@ impl Report {
             }
             listed.extend(found.into_iter().map(|found| Match { row: self.rows, id: id_at(ids, row), found }));
         }
-        let rest = SHOWN - self.shown.len();
-        self.shown.extend(listed.iter().take(rest).map(|listed| listed.cells(index)));
+        self.shown.extend(listed.iter().take(SHOWN - self.shown.len()).map(|listed| listed.cells(index)));
         listed
     }
 
     /// Writes the page, the figures and the summary.
     pub(super) fn write(self, index: &TestsIndex, outputs: &mut Outputs) -> Result<(), OperatorError> {
-        let table = self.table(index);
-        outputs.figure("rows_before", self.rows as f64);
-        outputs.figure("rows_matched", self.matched as f64);
-        outputs.figure("tests_too_short", index.short as f64);
-        outputs.summary(&table.render());
-        if index.short > 0 {
-            let what = if index.short == 1 { "1 test row was" } else { &format!("{} test rows were", index.short) };
-            outputs.summary(&format!("{what} not compared: fewer words than `min_words`\n"));
-        }
-        let folder = outputs.tree("report")?;
-        html::write(&folder.join("report.html"), &self.page(&table))
-    }
-
-    fn table(&self, index: &TestsIndex) -> Table {
         let mut table = Table::new("Contamination", &["Test set", "Rows", "Found", "Share", "Matching rows"]);
         for (set, matching) in (1..).zip(&self.by_set) {
             let (mut tests, mut found) = (0, 0);
@@ -82,26 +66,27 @@ impl Report {
             let part = share(found, tests);
             table.row([set.to_string(), tests.to_string(), found.to_string(), part, matching.to_string()]);
         }
-        table
-    }
-
-    fn page(self, table: &Table) -> String {
+        outputs.figure("rows_before", self.rows as f64);
+        outputs.figure("rows_matched", self.matched as f64);
+        outputs.figure("tests_too_short", index.short as f64);
+        outputs.summary(&table.render());
+        if index.short > 0 {
+            let what = if index.short == 1 { "1 test row was" } else { &format!("{} test rows were", index.short) };
+            outputs.summary(&format!("{what} not compared: fewer words than `min_words`\n"));
+        }
+        let path = outputs.tree("report")?.join("report.html");
         let part = share(self.matched as usize, self.rows as usize);
         let card = Card("Rows that match".to_owned(), part, format!("{} of {}", self.matched, self.rows));
         let title = format!("First Matches (at most {SHOWN})");
         let header = ["Row", "Id", "Test set", "Test row", "Test id", "By", "Shared"];
         let matches = Table { rows: self.shown, ..Table::new(&title, &header) };
-        html::page("Contamination", &(html::cards(&[card]) + &table.html() + &matches.html()))
+        html::write(&path, &html::page("Contamination", &(html::cards(&[card]) + &table.html() + &matches.html())))
     }
 }
 
 impl Match {
-    fn test<'a>(&self, index: &'a TestsIndex) -> &'a Test {
-        &index.tests[self.found.test as usize]
-    }
-
     fn cells(&self, index: &TestsIndex) -> Vec<String> {
-        let test = self.test(index);
+        let test = &index.tests[self.found.test as usize];
         // A match has one of them, by what it was found.
         let shared = match (&self.found.ngram, self.found.similarity) {
             (Some(ngram), _) => ngram.clone(),
@@ -120,7 +105,7 @@ pub(super) fn batch(listed: &[Match], index: &TestsIndex) -> Result<RecordBatch,
     let (mut rows, mut ids, mut sets, mut set_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut test_ids, mut by, mut ngrams, mut similarities) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for listed in listed {
-        let test = listed.test(index);
+        let test = &index.tests[listed.found.test as usize];
         rows.push(listed.row as i64);
         ids.push(listed.id.as_deref());
         sets.push(test.set as i64);

@@ -38,6 +38,7 @@ pub(super) struct Found {
 }
 
 /// The rows of the test sets, in order.
+#[derive(Default)]
 pub(super) struct TestsIndex {
     ngram: usize,
     min_words: usize,
@@ -59,19 +60,8 @@ pub(super) struct TestsIndex {
 impl TestsIndex {
     pub(super) fn new(ngram: usize, min_words: usize, minhash: Option<&Minhash>) -> Self {
         let sketcher = minhash.map(Sketcher::new);
-        Self {
-            ngram,
-            min_words,
-            bands: sketcher.as_ref().map(Sketcher::bands),
-            sketcher,
-            tests: Vec::new(),
-            sets: 0,
-            short: 0,
-            compares_all: false,
-            rows: 0,
-            lengths: BTreeSet::new(),
-            grams: IndexMap::new(),
-        }
+        let bands = sketcher.as_ref().map(Sketcher::bands);
+        Self { ngram, min_words, sketcher, bands, ..Self::default() }
     }
 
     /// Starts the next test set.
@@ -83,15 +73,12 @@ impl TestsIndex {
     /// Adds rows of the test set.
     pub(super) fn add(&mut self, texts: &[String], ids: Option<&StringArray>) {
         let sketcher = self.sketcher.as_ref();
-        let sketched: Vec<_> = texts
-            .par_iter()
-            .map(|text| {
-                let grams = sketcher.map(|sketcher| sketcher.set(text)).unwrap_or_default();
-                let signature = sketcher.and_then(|sketcher| sketcher.signature(&grams));
-                (Words::folded(text), grams, signature)
-            })
-            .collect();
-        for (row, (words, grams, signature)) in sketched.into_iter().enumerate() {
+        let sketched = texts.par_iter().map(|text| {
+            let grams = sketcher.map(|sketcher| sketcher.set(text)).unwrap_or_default();
+            let signature = sketcher.and_then(|sketcher| sketcher.signature(&grams));
+            (Words::folded(text), grams, signature)
+        });
+        for (row, (words, grams, signature)) in sketched.collect::<Vec<_>>().into_iter().enumerate() {
             let number = self.tests.len() as u32;
             let is_compared = self.add_grams(number, &words) || signature.is_some() || self.compares_all;
             self.short += usize::from(!is_compared);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::{DataType, Field, Schema};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, Outputs, RowsInput};
 use serde::{Deserialize, Serialize};
@@ -120,19 +119,12 @@ fn duplicates(dropped: &[(u32, u32)], details: &Details<'_>) -> Result<RecordBat
         other_ids.push((details.id)(other));
         similarities.push((details.similarity)(row, other));
     }
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(Int64Array::from(rows)),
-        Arc::new(StringArray::from(ids)),
-        Arc::new(Int64Array::from(others)),
-        Arc::new(StringArray::from(other_ids)),
-        Arc::new(Float64Array::from(similarities)),
+    let columns: [(&str, ArrayRef, bool); 5] = [
+        ("row", Arc::new(Int64Array::from(rows)), false),
+        ("id", Arc::new(StringArray::from(ids)), true),
+        ("kept_row", Arc::new(Int64Array::from(others)), false),
+        ("kept_id", Arc::new(StringArray::from(other_ids)), true),
+        ("similarity", Arc::new(Float64Array::from(similarities)), false),
     ];
-    let schema = Schema::new(vec![
-        Field::new("row", DataType::Int64, false),
-        Field::new("id", DataType::Utf8, true),
-        Field::new("kept_row", DataType::Int64, false),
-        Field::new("kept_id", DataType::Utf8, true),
-        Field::new("similarity", DataType::Float64, false),
-    ]);
-    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }

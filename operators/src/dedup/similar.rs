@@ -57,34 +57,6 @@ impl Similar {
         Ok((bands, count))
     }
 
-    fn candidates(
-        &self,
-        rows: &RowsInput,
-        texts: &Texts,
-        wanted: &[bool],
-        context: &Context,
-    ) -> Result<Candidates, OperatorError> {
-        let (mut candidates, mut start) = (Candidates::new(), 0);
-        for batch in rows.batches() {
-            context.check_cancelled()?;
-            let batch = batch?;
-            let (texts, ids) = (texts.of(&batch)?, id_column(&batch));
-            let read: Vec<_> = texts
-                .par_iter()
-                .enumerate()
-                // Most rows share no band with another, so their n-grams are not computed again.
-                .filter(|(row, _)| wanted[start + row])
-                .map(|(row, text)| {
-                    let candidate = Candidate { set: self.sketcher.set(text), id: id_at(ids.as_ref(), row) };
-                    ((start + row) as u32, candidate)
-                })
-                .collect();
-            candidates.extend(read);
-            start += batch.num_rows();
-        }
-        Ok(candidates)
-    }
-
     /// Joins the similar rows of a group. Rows that are joined already are not compared.
     fn join(&self, group: impl Iterator<Item = u32>, candidates: &Candidates, forest: &mut Forest) {
         let mut parts: Vec<Vec<u32>> = Vec::new();
@@ -118,7 +90,20 @@ impl BlockingKernel for Similar {
         for row in bands.groups().flatten() {
             wanted[row as usize] = true;
         }
-        let candidates = self.candidates(rows, &texts, &wanted, context)?;
+        let (mut candidates, mut start) = (Candidates::new(), 0);
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let (texts, ids) = (texts.of(&batch)?, id_column(&batch));
+            // Most rows share no band with another, so their n-grams are not computed again.
+            let shared = texts.par_iter().enumerate().filter(|(row, _)| wanted[start + row]);
+            let read = shared.map(|(row, text)| {
+                let candidate = Candidate { set: self.sketcher.set(text), id: id_at(ids.as_ref(), row) };
+                ((start + row) as u32, candidate)
+            });
+            candidates.par_extend(read);
+            start += batch.num_rows();
+        }
         let mut forest = Forest::new(count);
         for group in bands.groups() {
             context.check_cancelled()?;

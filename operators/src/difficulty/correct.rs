@@ -36,17 +36,12 @@ impl Correct {
     /// Fails if golden answers are given, but nothing of them is left after normalisation: an empty prediction would be
     /// correct.
     pub(crate) fn require_texts(&self, golden: &[String]) -> Result<(), Unfit> {
-        for answer in golden {
-            let normalized = match self {
-                Self::CoverEm => r1_searcher::normalize(answer),
-                Self::Em | Self::F1(_) => normalize_answer(answer),
-            };
-            if !normalized.is_empty() {
-                return Ok(());
-            }
-        }
+        let are_empty = golden.iter().all(|answer| match self {
+            Self::CoverEm => r1_searcher::normalize(answer).is_empty(),
+            Self::Em | Self::F1(_) => normalize_answer(answer).is_empty(),
+        });
         // Samples without golden answers are counted as unjudged; they are no rejects.
-        if golden.is_empty() { Ok(()) } else { Err(Unfit::of_empty_answers(golden)) }
+        if are_empty && !golden.is_empty() { Err(Unfit::of_empty_answers(golden)) } else { Ok(()) }
     }
 
     pub(crate) fn issue(&self) -> Option<ParamIssue> {

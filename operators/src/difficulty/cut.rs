@@ -78,12 +78,8 @@ impl Cut {
                 reached.max_by(|a, b| a.1.total_cmp(b.1)).map_or(UNDETERMINED, |(label, _)| label.as_str())
             }
         };
-        Rating {
-            label: label.to_owned(),
-            attempts: first.map(|number| number as i64),
-            pass_rate,
-            samples: samples.len() as i64,
-        }
+        let (label, attempts) = (label.to_owned(), first.map(|number| number as i64));
+        Rating { label, attempts, pass_rate, samples: samples.len() as i64 }
     }
 
     /// Returns the labels, easiest first, `undetermined` last.
@@ -107,13 +103,10 @@ impl Cut {
                 vec![ParamIssue::new("cut.first_correct.easy_below", "must be at least 1")]
             }
             Self::FirstCorrect { easy_below, difficult_above } if difficult_above.saturating_add(1) < *easy_below => {
-                let message = format!(
-                    "samples from {} to {} would be both easy and difficult",
-                    difficult_above + 1,
-                    easy_below - 1
-                );
-                let help = format!("write {} or more", easy_below - 1);
-                vec![ParamIssue::new("cut.first_correct.difficult_above", message).with_help(help)]
+                let (from, to) = (difficult_above + 1, easy_below - 1);
+                let message = format!("samples from {from} to {to} would be both easy and difficult");
+                let issue = ParamIssue::new("cut.first_correct.difficult_above", message);
+                vec![issue.with_help(format!("write {to} or more"))]
             }
             Self::FirstCorrect { .. } => Vec::new(),
             Self::PassRate(bins) => bin_issues(bins),

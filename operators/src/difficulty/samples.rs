@@ -79,32 +79,26 @@ fn in_order(mut samples: Vec<Sample>) -> Vec<bool> {
     samples.into_iter().map(|(_, _, correct)| correct).collect()
 }
 
-/// Questions with the predictions that they list.
-pub(crate) struct Predictions {
-    /// Each question, with its predictions or the reason why they cannot be read.
-    pub(crate) rows: Vec<(Question, Result<Vec<String>, Unfit>)>,
-}
+/// The predictions that a question lists, or the reason why they cannot be read.
+type Listed = Result<Vec<String>, Unfit>;
 
-impl Predictions {
-    /// Reads the column `field`, or this field of `metadata`.
-    pub(crate) fn of(batch: &RecordBatch, field: &str) -> Result<Self, OperatorError> {
-        let questions: Vec<Question> = from_batch(batch)?;
-        let lists = match batch.column_by_name(field) {
-            Some(column) => listed(column, field)?,
-            None => questions.iter().map(|question| noted(question.metadata.as_deref(), field)).collect(),
-        };
-        Ok(Self { rows: questions.into_iter().zip(lists).collect() })
-    }
+/// Returns each question with the predictions in its column `field`, or in this field of `metadata`.
+pub(crate) fn predictions(batch: &RecordBatch, field: &str) -> Result<Vec<(Question, Listed)>, OperatorError> {
+    let questions: Vec<Question> = from_batch(batch)?;
+    let lists = match batch.column_by_name(field) {
+        Some(column) => listed(column, field)?,
+        None => questions.iter().map(|question| noted(question.metadata.as_deref(), field)).collect(),
+    };
+    Ok(questions.into_iter().zip(lists).collect())
 }
 
 /// Reads a column of lists of texts. A null text is an empty prediction.
-fn listed(column: &dyn Array, field: &str) -> Result<Vec<Result<Vec<String>, Unfit>>, OperatorError> {
+fn listed(column: &dyn Array, field: &str) -> Result<Vec<Listed>, OperatorError> {
     let lists = cast(column, &DataType::new_list(DataType::Utf8, true));
     let (Ok(lists), true) = (lists, column.data_type().is_list()) else {
         let message = format!("column `{field}` must be a list of texts, found {}", column.data_type());
-        return Err(
-            OperatorError::pipeline(message).with_help("name another column or metadata field in `predictions`")
-        );
+        let help = "name another column or metadata field in `predictions`";
+        return Err(OperatorError::pipeline(message).with_help(help));
     };
     let mut rows = Vec::with_capacity(lists.len());
     for list in lists.as_list::<i32>().iter() {
@@ -118,7 +112,7 @@ fn listed(column: &dyn Array, field: &str) -> Result<Vec<Result<Vec<String>, Unf
 }
 
 /// Reads a field of a question's metadata. A null is an empty prediction, a number or boolean counts as its text.
-fn noted(metadata: Option<&str>, field: &str) -> Result<Vec<String>, Unfit> {
+fn noted(metadata: Option<&str>, field: &str) -> Listed {
     let Some(metadata) = metadata else { return Ok(Vec::new()) };
     let fields: Value =
         serde_json::from_str(metadata).map_err(|error| Unfit::new(format!("`metadata` is not JSON: {error}")))?;

@@ -53,10 +53,6 @@ impl Tally {
                 text += &format!("{count} {what}\n");
             }
         }
-        outputs.summary(&(text + "\n" + &self.first_correct().render()));
-    }
-
-    fn first_correct(&self) -> Table {
         let mut table = Table::new("First Correct Sample", &["Number", "Questions", "Share", "Up to here"]);
         let mut whole = 0;
         for (&first, &count) in &self.attempts {
@@ -67,6 +63,6 @@ impl Tally {
         // Also questions without samples.
         let never = self.questions - whole;
         table.row(["none".to_owned(), never.to_string(), share(never, self.questions), NOTHING.to_owned()]);
-        table
+        outputs.summary(&(text + "\n" + &table.render()));
     }
 }

@@ -1,6 +1,7 @@
 //! Answer metrics of other systems, each in a family of its own: same name, another rule.
 
 use schemars::JsonSchema;
+use searchmill_schemas::named;
 use searchmill_text::answer_metrics::hotpot::{HotpotScores, hotpot_scores};
 use searchmill_text::answer_metrics::kilt::{KiltScores, kilt_scores};
 use searchmill_text::answer_metrics::longbench::longbench_qa_f1;
@@ -9,51 +10,36 @@ use searchmill_text::answer_metrics::r1_searcher::{R1SearcherScores, r1_searcher
 use searchmill_text::answer_metrics::searchlm::{SearchLmScores, searchlm_scores};
 use serde::{Deserialize, Serialize};
 
-/// The answer metrics of one system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Family {
-    /// FlashRAG: `em`, `f1`, `acc`, `precision`, `recall`. SQuAD's normaliser (lower case, no punctuation, no `a`,
-    /// `an`, `the`); `yes`, `no` and `noanswer` match only themselves in F1, precision and recall.
-    Flashrag,
-    /// KILT: `kilt/accuracy` (equal texts, letter for letter), `kilt/em`, `kilt/f1`, `kilt/rougel` (ROUGE-L F of the
-    /// package `rouge` 1.0.1, not normalised). SQuAD's normaliser, no guard for `yes` and `no`.
-    Kilt,
-    /// LongBench: `longbench/qa_f1`. SQuAD's normaliser, no guard for `yes` and `no`.
-    Longbench,
-    /// HotpotQA: `hotpot/em`, `hotpot/f1`, `hotpot/precision`, `hotpot/recall`, the last three of the answer with the
-    /// highest F1. SQuAD's normaliser; `yes`, `no` and `noanswer` match only themselves.
-    Hotpot,
-    /// MuSiQue: `musique/em`, `musique/f1` (1 if both texts are empty). SQuAD's normaliser, no guard.
-    Musique,
-    /// R1-Searcher: `r1-searcher/em`, `r1-searcher/cover_em_1` (ACC_R: every word of the answer is in the prediction),
-    /// `r1-searcher/cover_em_2` (the answer's text is in the prediction), `r1-searcher/f1`, `r1-searcher/precision`,
-    /// `r1-searcher/recall`. Its own normaliser: punctuation becomes a space, so `Jay-Z` is `Jay Z` and `U.S.` is not
-    /// `US`.
-    R1Searcher,
-    /// SearchLM (ExSearch): `searchlm/em`, `searchlm/acc` (the answer's text is in the prediction, also inside a word),
-    /// `searchlm/f1`. SQuAD's normaliser, no guard for `yes` and `no`.
-    Searchlm,
+named! {
+    /// The answer metrics of one system.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Family {
+        /// FlashRAG: `em`, `f1`, `acc`, `precision`, `recall`. SQuAD's normaliser (lower case, no punctuation, no `a`,
+        /// `an`, `the`); `yes`, `no` and `noanswer` match only themselves in F1, precision and recall.
+        Flashrag = "flashrag",
+        /// KILT: `kilt/accuracy` (equal texts, letter for letter), `kilt/em`, `kilt/f1`, `kilt/rougel` (ROUGE-L F of the
+        /// package `rouge` 1.0.1, not normalised). SQuAD's normaliser, no guard for `yes` and `no`.
+        Kilt = "kilt",
+        /// LongBench: `longbench/qa_f1`. SQuAD's normaliser, no guard for `yes` and `no`.
+        Longbench = "longbench",
+        /// HotpotQA: `hotpot/em`, `hotpot/f1`, `hotpot/precision`, `hotpot/recall`, the last three of the answer with the
+        /// highest F1. SQuAD's normaliser; `yes`, `no` and `noanswer` match only themselves.
+        Hotpot = "hotpot",
+        /// MuSiQue: `musique/em`, `musique/f1` (1 if both texts are empty). SQuAD's normaliser, no guard.
+        Musique = "musique",
+        /// R1-Searcher: `r1-searcher/em`, `r1-searcher/cover_em_1` (ACC_R: every word of the answer is in the prediction),
+        /// `r1-searcher/cover_em_2` (the answer's text is in the prediction), `r1-searcher/f1`, `r1-searcher/precision`,
+        /// `r1-searcher/recall`. Its own normaliser: punctuation becomes a space, so `Jay-Z` is `Jay Z` and `U.S.` is not
+        /// `US`.
+        R1Searcher = "r1-searcher",
+        /// SearchLM (ExSearch): `searchlm/em`, `searchlm/acc` (the answer's text is in the prediction, also inside a word),
+        /// `searchlm/f1`. SQuAD's normaliser, no guard for `yes` and `no`.
+        Searchlm = "searchlm",
+    }
 }
 
 impl Family {
-    /// All families but FlashRAG's.
-    pub(crate) const OTHERS: [Self; 6] =
-        [Self::Kilt, Self::Longbench, Self::Hotpot, Self::Musique, Self::R1Searcher, Self::Searchlm];
-
-    /// Returns the name in files, which its metrics start with.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Flashrag => "flashrag",
-            Self::Kilt => "kilt",
-            Self::Longbench => "longbench",
-            Self::Hotpot => "hotpot",
-            Self::Musique => "musique",
-            Self::R1Searcher => "r1-searcher",
-            Self::Searchlm => "searchlm",
-        }
-    }
-
     /// Returns the title of its table: the system and its normaliser.
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -120,11 +106,11 @@ mod tests {
     #[test]
     fn names_and_scores_belong_together() {
         let golden = ["Jay Z".to_owned()];
-        let scored: Vec<_> = names(&Family::OTHERS).zip(scores(&Family::OTHERS, "Jay-Z!", &golden)).collect();
+        let scored: Vec<_> = names(&Family::ALL).zip(scores(&Family::ALL, "Jay-Z!", &golden)).collect();
         assert_eq!(scored.len(), 20);
         let of = |name: &str| scored.iter().find(|(known, _)| known == name).unwrap().1;
         assert_eq!((of("kilt/em"), of("r1-searcher/em"), of("r1-searcher/cover_em_1")), (0.0, 1.0, 1.0));
-        for family in Family::OTHERS {
+        for family in Family::ALL {
             assert_eq!(serde_json::json!(family), family.name());
             assert!(names(&[family]).all(|name| name.starts_with(family.name())));
         }

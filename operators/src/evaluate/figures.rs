@@ -97,8 +97,24 @@ impl Evaluation {
 
     /// Builds `report.json`: DeepSearch-RL's statistics under their original names, and all other figures.
     pub(crate) fn json(&self) -> Value {
-        let mut figures = self.dynamics_json();
-        let further = json!({
+        let (dynamics, reasoning) = (&self.dynamics, self.dynamics.reasoning.all);
+        let metrics: BTreeMap<_, _> = AnswerScores::NAMES.iter().zip(&dynamics.metrics).collect();
+        let mut tool_calls = counted_json(&dynamics.tool_calls, &dynamics.tool_call_distribution);
+        tool_calls["total"] = json!(dynamics.tool_call_total);
+        let mut figures = json!({
+            "total": dynamics.total.all,
+            "success_count": dynamics.total.success,
+            "failure_count": dynamics.total.failure,
+            "success_em": dynamics.exact,
+            "metrics": metrics,
+            "finish_reasons": dynamics.finish_reasons,
+            "cut": dynamics.cut,
+            "rounds": counted_json(&dynamics.turns, &dynamics.turn_distribution),
+            "tool_calls": tool_calls,
+            "tokens_last_turn": dynamics.last_tokens,
+            "tokens_all_turns": dynamics.all_tokens,
+            "reasoning": {"mean": reasoning.mean, "stdev": reasoning.stdev, "count": dynamics.reasoning_rows.all},
+            "f1_histogram": dynamics.f1_histogram,
             "title": self.title,
             "questions": self.questions(),
             "success_threshold": self.threshold,
@@ -116,49 +132,17 @@ impl Evaluation {
             "retrieval": self.retrieval.as_ref().map(retrieval_json),
             "samples": self.shown.iter().map(|shown| json!({"why": shown.why, "id": shown.trajectory.id})).collect::<Vec<_>>(),
         });
-        if let (Value::Object(all), Value::Object(further)) = (&mut figures, further) {
-            all.extend(further);
-        }
         if !self.without_verdict.is_empty() {
             let absent: BTreeMap<_, _> = self.without_verdict.iter().cloned().collect();
             figures["without_verdict"] = json!(absent);
         }
         figures
     }
-
-    /// DeepSearch-RL's statistics.
-    fn dynamics_json(&self) -> Value {
-        let dynamics = &self.dynamics;
-        let metrics: BTreeMap<_, _> = AnswerScores::NAMES.iter().zip(&dynamics.metrics).collect();
-        let mut tool_calls = counted_json(&dynamics.tool_calls, &dynamics.tool_call_distribution);
-        tool_calls["total"] = json!(dynamics.tool_call_total);
-        json!({
-            "total": dynamics.total.all,
-            "success_count": dynamics.total.success,
-            "failure_count": dynamics.total.failure,
-            "success_em": dynamics.exact,
-            "metrics": metrics,
-            "finish_reasons": dynamics.finish_reasons,
-            "cut": dynamics.cut,
-            "rounds": counted_json(&dynamics.turns, &dynamics.turn_distribution),
-            "tool_calls": tool_calls,
-            "tokens_last_turn": dynamics.last_tokens,
-            "tokens_all_turns": dynamics.all_tokens,
-            "reasoning": {
-                "mean": dynamics.reasoning.all.mean,
-                "stdev": dynamics.reasoning.all.stdev,
-                "count": dynamics.reasoning_rows.all,
-            },
-            "f1_histogram": dynamics.f1_histogram,
-        })
-    }
 }
 
 fn group_json(group: &Group) -> Value {
-    let mut baselines = serde_json::Map::new();
-    for (name, measures) in BASELINES.iter().zip(&group.baselines) {
-        baselines.insert((*name).to_owned(), measures_json(measures));
-    }
+    let baselines = group.baselines.iter().map(|measures| measures_json(measures));
+    let baselines: BTreeMap<_, _> = BASELINES.iter().zip(baselines).collect();
     json!({
         "group": group.name(),
         "rows": group.rows,

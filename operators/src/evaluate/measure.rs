@@ -148,43 +148,34 @@ pub(crate) fn measure_groups(
         if column.as_deref().is_none_or(|column| column == QUESTION_TYPE) {
             measures.extend(measure_passes(&members, pass_at, bootstrap, stream + 1));
         }
-        let questions = members.iter().map(|row| &row.question_id);
-        let baselines = measure_baselines(questions, baselines, bootstrap, stream + 2);
+        let questions: Vec<&str> = members.iter().map(|row| row.question_id.as_str()).collect();
+        let baselines = measure_baselines(&questions, baselines, bootstrap, stream + 2);
         measured.push(Group { column, label, rows: members.len(), questions: clusters.len(), measures, baselines });
     }
     measured
 }
 
-/// Measures groups of questions without trajectories, for which only baselines are defined. `questions`: id and type.
-pub(crate) fn measure_questions(
-    questions: &[(&String, &str)],
-    baselines: &Baselines,
-    bootstrap: &Bootstrap,
-) -> Vec<Group> {
-    let mut types: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
-    for (id, kind) in questions {
+/// Measures groups of questions without trajectories, for which only baselines are defined. `asked`: id and type.
+pub(crate) fn measure_questions(asked: &[(&str, &str)], baselines: &Baselines, bootstrap: &Bootstrap) -> Vec<Group> {
+    let mut types: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (id, kind) in asked {
         types.entry(kind).or_default().push(id);
     }
-    let mut groups = vec![(None, "all", questions.iter().map(|(id, _)| *id).collect())];
+    let mut groups = vec![(None, "all", asked.iter().map(|(id, _)| *id).collect())];
     groups.extend(types.into_iter().map(|(kind, ids)| (Some(QUESTION_TYPE.to_owned()), kind, ids)));
     let mut measured = Vec::with_capacity(groups.len());
     for (index, (column, label, ids)) in groups.into_iter().enumerate() {
         let (rows, label) = (ids.len(), label.to_owned());
         // The streams of `measure_groups`.
-        let baselines = measure_baselines(ids.into_iter(), baselines, bootstrap, index as u64 * 4 + 2);
+        let baselines = measure_baselines(&ids, baselines, bootstrap, index as u64 * 4 + 2);
         measured.push(Group { column, label, rows, questions: rows, measures: Vec::new(), baselines });
     }
     measured
 }
 
-fn measure_baselines<'a>(
-    questions: impl Iterator<Item = &'a String>,
-    baselines: &Baselines,
-    bootstrap: &Bootstrap,
-    stream: u64,
-) -> Vec<Vec<Measure>> {
+fn measure_baselines(ids: &[&str], baselines: &Baselines, bootstrap: &Bootstrap, stream: u64) -> Vec<Vec<Measure>> {
     // Questions without golden answers have no baseline.
-    let known: Vec<_> = questions.filter_map(|id| Some((id.as_str(), baselines.scores.get(id)?))).collect();
+    let known: Vec<_> = ids.iter().filter_map(|id| Some((*id, baselines.scores.get(*id)?))).collect();
     let mut measured = Vec::with_capacity(BASELINES.len());
     for which in 0..BASELINES.len() {
         let rows = known.iter().map(|(id, scores)| (*id, scores[which].values().map(Some).to_vec()));

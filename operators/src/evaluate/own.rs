@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 use searchmill_schemas::{RecordKind, Score, to_batch};
 use serde::{Deserialize, Serialize};
 
 use super::scored::Scored;
-use crate::shared::columns::{with_columns, with_fields};
+use crate::shared::columns::{carried_fields, extra, with_all, with_columns, with_fields};
 use crate::shared::html::plot::Estimate;
 use crate::shared::numbers::{finite, numbers};
 use crate::shared::relation::{Keys, Label, check_key, labels, unknown_key, unknown_keys};
@@ -139,21 +139,8 @@ fn scored_schema(schema: &SchemaRef) -> SchemaRef {
 
 /// Returns the columns of `scores`: those of the kind, those of the trajectories beyond their kind, and the measures.
 pub(crate) fn output_schema(trajectories: &SchemaRef, measures: &OwnMeasures) -> SchemaRef {
-    let own: Vec<Field> = further_fields(trajectories).into_iter().map(|(_, field)| field).collect();
     let measures: Vec<Field> = measures.keys().map(|name| Field::new(name, DataType::Float64, true)).collect();
-    with_fields(&with_fields(&RecordKind::Score.schema(), &own), &measures)
-}
-
-/// Columns of the trajectories beyond their kind, with their places.
-fn further_fields(schema: &Schema) -> Vec<(usize, Field)> {
-    let (kind, score) = (RecordKind::Trajectory.schema(), RecordKind::Score.schema());
-    let mut further = Vec::new();
-    for (index, field) in schema.fields().iter().enumerate() {
-        if kind.field_with_name(field.name()).is_err() && score.field_with_name(field.name()).is_err() {
-            further.push((index, field.as_ref().clone()));
-        }
-    }
-    further
+    with_fields(&carried_fields(&RecordKind::Score.schema(), trajectories, RecordKind::Trajectory), &measures)
 }
 
 /// Keys of the params, bound to the columns of the trajectories.
@@ -163,13 +150,9 @@ pub(crate) struct Own<'a> {
 }
 
 impl<'a> Own<'a> {
-    pub(crate) fn new(
-        trajectories: &SchemaRef,
-        group_by: &[String],
-        measures: &'a OwnMeasures,
-    ) -> Result<Self, OperatorError> {
-        let schema = scored_schema(trajectories);
-        let mut own = Self { groups: Keys::new(&schema, "group_by", group_by)?, measures: Vec::new() };
+    pub(crate) fn new(schema: &SchemaRef, groups: &[String], measures: &'a OwnMeasures) -> Result<Self, OperatorError> {
+        let schema = scored_schema(schema);
+        let mut own = Self { groups: Keys::new(&schema, "group_by", groups)?, measures: Vec::new() };
         for (name, measure) in measures {
             own.measures.push((name, measure, Keys::new(&schema, &measure.path(name), &[measure.key()])?));
         }
@@ -186,7 +169,7 @@ impl<'a> Own<'a> {
         scored: &mut [Scored],
         rows: &[Score],
     ) -> Result<RecordBatch, OperatorError> {
-        let scores = to_batch(rows)?;
+        let mut scores = to_batch(rows)?;
         let schema = scored_schema(&trajectories.schema());
         let mut columns = Vec::with_capacity(schema.fields().len());
         for field in schema.fields() {
@@ -200,15 +183,15 @@ impl<'a> Own<'a> {
             scored.groups = groups.iter().map(|labels| labels[row].clone()).collect();
             scored.own = values.iter().map(|values| finite(values, row)).collect();
         }
-        let further = further_fields(&trajectories.schema()).into_iter();
-        let further = further.map(|(index, field)| (field, Arc::clone(trajectories.column(index)))).collect();
-        let own = self
-            .measures
-            .iter()
-            .zip(values)
-            .map(|((name, ..), values)| (Field::new(*name, DataType::Float64, true), Arc::new(values) as ArrayRef));
+        if let Some(further) = extra(trajectories, RecordKind::Trajectory, &scores.schema())? {
+            scores = with_all(&scores, &further)?;
+        }
+        let mut own: Vec<(Field, ArrayRef)> = Vec::with_capacity(values.len());
+        for ((name, ..), values) in self.measures.iter().zip(values) {
+            own.push((Field::new(*name, DataType::Float64, true), Arc::new(values)));
+        }
         // A measure replaces a column of the trajectories of the same name.
-        with_columns(&with_columns(&scores, further)?, own.collect())
+        with_columns(&scores, own)
     }
 
     fn values(&self, batch: &RecordBatch) -> Result<Vec<Float64Array>, OperatorError> {

@@ -1,7 +1,5 @@
 //! `report.html`.
 
-use std::fmt::Write;
-
 use searchmill_text::answer_metrics::AnswerScores;
 use searchmill_text::baseline::Baselines;
 
@@ -9,12 +7,10 @@ use super::dynamics::{ByOutcome, Distribution};
 use super::figures::Evaluation;
 use super::measure::Group;
 use super::terminal::{HEADLINE, notes, tables};
-use crate::shared::html;
-use crate::shared::html::conversation;
 use crate::shared::html::plot::{Estimate, Plot, Series, Unit, escape};
 use crate::shared::html::table::{Table, percent, share};
-use crate::shared::html::{Card, list};
-use crate::shared::statistics::Measure;
+use crate::shared::html::{self, Card, conversation, list};
+use crate::shared::statistics::{Bootstrap, Measure};
 
 /// All, success and failure with their CSS classes.
 const OUTCOMES: [(&str, &str); 3] = [("All", "c1"), ("Success", "c4"), ("Failure", "c5")];
@@ -118,11 +114,8 @@ fn plots(evaluation: &Evaluation) -> String {
 /// Scores and baselines of several groups as three series.
 fn compared(cells: &[(&Group, &str)]) -> Vec<Series> {
     let [mut score, mut constant, mut majority] =
-        [("Score", "c1"), ("Best constant", "c2"), ("Majority by type", "c3")].map(|(name, class)| Series {
-            name: name.to_owned(),
-            class,
-            values: Vec::new(),
-        });
+        [("Score", "c1"), ("Best constant", "c2"), ("Majority by type", "c3")]
+            .map(|(name, class)| Series::plain(name, class, [0.0; 0]));
     for (group, name) in cells {
         score.values.push(group.measure(name));
         for (which, series) in [&mut constant, &mut majority].into_iter().enumerate() {
@@ -245,7 +238,7 @@ fn conversations(evaluation: &Evaluation) -> String {
         // Trajectories come shelf by shelf: a heading for the first of each.
         if shown.why != shelf {
             shelf = shown.why;
-            write!(out, "<h3>{}</h3>", escape(shelf)).ok();
+            out += &format!("<h3>{}</h3>", escape(shelf));
         }
         let scored = &shown.scored;
         let grounded = if scored.grounded { "grounded" } else { "not grounded" };
@@ -257,13 +250,11 @@ fn conversations(evaluation: &Evaluation) -> String {
 
 /// Describes how the figures were computed.
 fn method(evaluation: &Evaluation) -> String {
-    let bootstrap = &evaluation.bootstrap;
+    let Bootstrap { resamples, confidence, seed } = evaluation.bootstrap;
+    let confidence = percent(confidence);
     let mut lines = vec![format!(
-        "Intervals: percentile bootstrap over questions, {} resamples, {}, seed {}. A single value instead of an interval: \
-         all resamples agree, because all questions score the same.",
-        bootstrap.resamples,
-        percent(bootstrap.confidence),
-        bootstrap.seed
+        "Intervals: percentile bootstrap over questions, {resamples} resamples, {confidence}, seed {seed}. A single value \
+         instead of an interval: all resamples agree, because all questions score the same."
     )];
     if evaluation.has_answers() {
         let Baselines { constant, majority, .. } = &evaluation.baselines;

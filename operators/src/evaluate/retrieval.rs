@@ -148,12 +148,9 @@ const CURVE_POINTS: u32 = 50;
 
 fn curve(rows: &[Row], ks: &[u32]) -> Vec<[f64; 2]> {
     let rows: Vec<_> = rows.iter().filter(|row| !row.gold.is_empty()).collect();
-    let deepest = ks.iter().copied().max().unwrap_or(0).min(CURVE_POINTS) as usize;
+    let deepest = if rows.is_empty() { 0 } else { ks.iter().copied().max().unwrap_or(0).min(CURVE_POINTS) };
     let mut points = Vec::new();
-    if rows.is_empty() {
-        return points;
-    }
-    for k in 1..=deepest {
+    for k in 1..=deepest as usize {
         let mut sums = [0.0; 2];
         for row in &rows {
             let found = row.gold.recall(&row.documents, k);

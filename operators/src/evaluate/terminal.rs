@@ -1,7 +1,5 @@
 //! Summary tables for the terminal, in DeepSearch-RL's layout, with intervals and baselines next to the scores.
 
-use std::fmt::Write;
-
 use searchmill_text::answer_metrics::AnswerScores;
 
 use super::dynamics::{ByOutcome, Distribution, Tokens};
@@ -22,15 +20,11 @@ pub(crate) const HEADLINE: &str = "Scores and No-Retrieval Baselines";
 pub(crate) fn summary(evaluation: &Evaluation) -> String {
     let mut out = format!("{}\n\n", evaluation.title);
     let notes = notes(evaluation);
-    for note in &notes {
-        writeln!(out, "{note}").ok();
-    }
     if !notes.is_empty() {
-        out.push('\n');
+        out += &(notes.join("\n") + "\n\n");
     }
     for table in tables(evaluation) {
-        out.push_str(&table.render());
-        out.push('\n');
+        out += &(table.render() + "\n");
     }
     out
 }
@@ -41,9 +35,11 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     if evaluation.has_answers() {
         tables.push(headline(evaluation));
     }
-    tables.extend(own(evaluation));
-    tables.extend(Family::OTHERS.into_iter().filter_map(|family| of_family(evaluation, family)));
-    tables.extend(verdicts(evaluation));
+    tables.push(own(evaluation));
+    tables.extend(Family::ALL.map(|family| of_family(evaluation, family)));
+    tables.push(verdicts(evaluation));
+    // Tables of what was not asked for have no rows.
+    tables.retain(|table| !table.rows.is_empty());
     tables.extend(retrieval(evaluation));
     if evaluation.has_trajectories {
         tables.push(dataset(evaluation));
@@ -156,8 +152,8 @@ fn headline(evaluation: &Evaluation) -> Table {
     table
 }
 
-/// The metrics of another family; `None` if it was not asked for.
-fn of_family(evaluation: &Evaluation, family: Family) -> Option<Table> {
+/// The metrics of another family; no rows if it was not asked for.
+fn of_family(evaluation: &Evaluation, family: Family) -> Table {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new(family.title(), &["Metric", "Score", &interval]);
     for (name, estimate) in &evaluation.all().measures {
@@ -168,11 +164,11 @@ fn of_family(evaluation: &Evaluation, family: Family) -> Option<Table> {
             table.row([title, score, range]);
         }
     }
-    (!table.rows.is_empty()).then_some(table)
+    table
 }
 
-/// Verdicts of judges with the rows that they are shares of; `None` without verdicts.
-fn verdicts(evaluation: &Evaluation) -> Option<Table> {
+/// Verdicts of judges with the rows that they are shares of.
+fn verdicts(evaluation: &Evaluation) -> Table {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new("Verdicts", &["Verdict", "Score", &interval, "Rows", "Without verdict"]);
     let all = evaluation.all();
@@ -188,11 +184,11 @@ fn verdicts(evaluation: &Evaluation) -> Option<Table> {
         let title = if is_acc_l { format!("{name} (ACC_L)") } else { name.clone() };
         table.row([title, score, range, estimate.count.to_string(), without.to_string()]);
     }
-    (!table.rows.is_empty()).then_some(table)
+    table
 }
 
-/// The user's measures; `None` without any.
-fn own(evaluation: &Evaluation) -> Option<Table> {
+/// The user's measures.
+fn own(evaluation: &Evaluation) -> Table {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
     let mut table = Table::new("Measures", &["Measure", "Value", &interval, "Rows", "Definition"]);
     for (name, measure) in &evaluation.own {
@@ -202,10 +198,9 @@ fn own(evaluation: &Evaluation) -> Option<Table> {
             (Some(low), Some(high)) => format!("{} – {}", number(low), number(high)),
             _ => NOTHING.to_owned(),
         };
-        let count = estimate.count.to_string();
-        table.row([name.clone(), number(estimate.value), range, count, measure.about()]);
+        table.row([name.clone(), number(estimate.value), range, estimate.count.to_string(), measure.about()]);
     }
-    (!table.rows.is_empty()).then_some(table)
+    table
 }
 
 /// One table per grouping.

@@ -19,9 +19,8 @@ pub(super) fn of_rows(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Vec
         let Some(column) = batch.column_by_name(name) else {
             let known: Vec<_> = batch.schema().fields().iter().map(|field| format!("`{}`", field.name())).collect();
             let (message, known) = (format!("`verdicts`: the trajectories have no column `{name}`"), known.join(", "));
-            return Err(OperatorError::pipeline(message).with_help(format!(
-                "columns: {known}. `judge` adds `judged`; `columns:` of `read` adds stored verdicts"
-            )));
+            let help = format!("columns: {known}. `judge` adds `judged`; `columns:` of `read` adds stored verdicts");
+            return Err(OperatorError::pipeline(message).with_help(help));
         };
         let kind = column.data_type();
         let texts = cast(column, &DataType::Utf8).map_err(|_| {
@@ -93,19 +92,21 @@ pub(super) fn is_of_verdicts(name: &str) -> bool {
 struct Table([f64; 4]);
 
 impl Table {
-    fn add(&mut self, other: &Self) {
-        for (sum, value) in self.0.iter_mut().zip(other.0) {
-            *sum += value;
+    fn sum(tables: impl IntoIterator<Item = Self>) -> Self {
+        let mut sum = Self::default();
+        for table in tables {
+            for (sum, value) in sum.0.iter_mut().zip(table.0) {
+                *sum += value;
+            }
         }
+        sum
     }
 
     fn of(rows: &[&Scored], one: usize, other: usize) -> Self {
-        let mut sum = Self::default();
-        for row in rows {
-            let (Some(one), Some(other)) = (row.verdicts[one], row.verdicts[other]) else { continue };
-            sum.add(&Self([true, one, other, one && other].map(f64::from)));
-        }
-        sum
+        Self::sum(rows.iter().filter_map(|row| {
+            let (one, other) = (row.verdicts[one]?, row.verdicts[other]?);
+            Some(Self([true, one, other, one && other].map(f64::from)))
+        }))
     }
 
     /// Cohen's kappa (Cohen 1960, Educational and Psychological Measurement 20(1), 37–46): the agreement beyond that of
@@ -126,17 +127,10 @@ pub(super) fn kappas(rows: &[&Scored], columns: &[String], bootstrap: &Bootstrap
         // A table for each question: a resample draws whole questions.
         let questions = rows.chunk_by(|row, next| row.question_id == next.question_id);
         let tables: Vec<Table> = questions.map(|rows| Table::of(rows, one, other)).collect();
-        let mut whole = Table::default();
-        for table in &tables {
-            whole.add(table);
-        }
+        let whole = Table::sum(tables.iter().copied());
         let Some(value) = whole.kappa() else { continue };
         let ends = intervals(tables.len(), bootstrap, stream, |drawn| {
-            let mut sum = Table::default();
-            for question in drawn {
-                sum.add(&tables[*question]);
-            }
-            vec![sum.kappa()]
+            vec![Table::sum(drawn.iter().map(|question| tables[*question])).kappa()]
         });
         for (low, high) in ends {
             let estimate = Estimate { value, low, high, count: whole.0[0] as usize };

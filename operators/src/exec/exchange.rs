@@ -10,15 +10,15 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::FileWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_data::decoded::decoded;
-use searchmill_data::program::{ArrowTable, Log, Passed, Program, unchanged};
+use searchmill_data::program::{ArrowTable, Log, Passed, unchanged};
 use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput};
 use searchmill_engine::{Lent, fresh_folder, lend};
 use searchmill_schemas::RecordKind;
 
 use super::conversation::converse;
-use super::fitting::checked;
 use super::params::Params;
 use super::repetition;
+use crate::shared::columns::conformed;
 
 /// Returns the issues of the outputs.
 pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
@@ -36,8 +36,7 @@ pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
     }
     for (index, name) in params.folders.iter().enumerate() {
         if params.outputs.contains_key(name) || params.folders[..index].contains(name) {
-            let message = format!("there are two outputs `{name}`");
-            issues.push(ParamIssue::new(format!("folders.{index}"), message));
+            issues.push(ParamIssue::new(format!("folders.{index}"), format!("there are two outputs `{name}`")));
             break;
         }
     }
@@ -47,6 +46,10 @@ pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
 /// Returns the issues of the inputs' names.
 pub(super) fn input_issues(params: &Params, inputs: &[&str]) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
+    // The one input on stdin needs no name in `command`.
+    if !params.exchanges_files() {
+        return issues;
+    }
     for name in inputs {
         if !is_plain(name) {
             let issue = ParamIssue::new("command", format!("an input cannot be named `{name}`"));
@@ -78,7 +81,6 @@ fn is_passed(command: &[String], name: &str) -> bool {
 /// If the program fails, does not write an output, or writes one that does not fit.
 pub(super) fn run(
     params: &Params,
-    given: BTreeMap<String, String>,
     inputs: &Inputs,
     outputs: &mut Outputs,
     context: &Context,
@@ -103,13 +105,7 @@ pub(super) fn run(
         trees.push(tree);
     }
     let command = command(&params.command, &paths)?;
-    let program = Program {
-        command: &command,
-        given,
-        allowed: &params.environment,
-        writes: &params.writes,
-        seconds: params.timeout_seconds,
-    };
+    let program = params.program(&command, context);
     let attempt = || {
         // An earlier attempt may have changed its inputs, or put links in place of its folders.
         fresh_folder(&folder)?;
@@ -132,7 +128,7 @@ pub(super) fn run(
     // What the program wrote must not hold a secret that it was given.
     let passed = Passed::of(&params.environment, context);
     for (name, kind) in &params.outputs {
-        receive(name, RecordKind::from(*kind), &folder.join(format!("{name}.arrow")), outputs, &passed)?;
+        read(name, RecordKind::from(*kind), &folder.join(format!("{name}.arrow")), outputs, &passed)?;
     }
     Ok(())
 }
@@ -164,8 +160,7 @@ fn command(words: &[String], paths: &BTreeMap<String, PathBuf>) -> Result<Vec<St
     let mut texts = BTreeMap::new();
     for (name, path) in paths {
         let Some(text) = path.to_str() else {
-            let message = format!("{} is not UTF-8, so no argument can name it", path.display());
-            return Err(OperatorError::machine(message));
+            return Err(OperatorError::machine(format!("{} is not UTF-8, so no argument can name it", path.display())));
         };
         texts.insert(name.as_str(), text);
     }
@@ -182,40 +177,27 @@ fn named(word: &str, texts: &BTreeMap<&str, &str>) -> String {
     let mut named = String::with_capacity(word.len());
     while let Some((before, after)) = rest.split_once('{') {
         named.push_str(before);
-        match after.split_once('}') {
-            Some((name, after)) if texts.contains_key(name) => {
-                named.push_str(texts[name]);
-                rest = after;
-            }
-            _ => {
-                named.push('{');
-                rest = after;
-            }
-        }
+        let known = after.split_once('}').and_then(|(name, left)| Some((*texts.get(name)?, left)));
+        let (text, left) = known.unwrap_or(("{", after));
+        named.push_str(text);
+        rest = left;
     }
     named.push_str(rest);
     named
 }
 
 /// Emits the rows of a file that the program wrote.
-fn receive(
-    name: &str,
-    kind: RecordKind,
-    path: &Path,
-    outputs: &mut Outputs,
-    passed: &Passed,
-) -> Result<(), OperatorError> {
+fn read(name: &str, kind: RecordKind, at: &Path, outputs: &mut Outputs, passed: &Passed) -> Result<(), OperatorError> {
     // Opening a pipe would wait for its writer.
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        let message = format!("output `{name}`: the program left no file, but a folder, pipe or device");
-        return Err(OperatorError::pipeline(message)
-            .with_help(format!("write an Arrow or Parquet file to the path that `{{{name}}}` stands for")));
-    }
-    let mut file = File::open(path).map_err(|error| {
-        let what = match error.kind() {
+    let opened = if std::fs::metadata(at).is_ok_and(|found| !found.is_file()) {
+        Err("the program left no file, but a folder, pipe or device".to_owned())
+    } else {
+        File::open(at).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => "the program did not write it".to_owned(),
             _ => error.to_string(),
-        };
+        })
+    };
+    let mut file = opened.map_err(|what| {
         OperatorError::pipeline(format!("output `{name}`: {what}"))
             .with_help(format!("write an Arrow or Parquet file to the path that `{{{name}}}` stands for"))
     })?;
@@ -227,6 +209,25 @@ fn receive(
         outputs.write(name, &checked(Some(name), kind, &batch, passed)?)?;
     }
     Ok(())
+}
+
+/// Returns the rows with the kind's columns first. `output`: the table of `outputs`; `None` for rows on stdout.
+///
+/// # Errors
+/// If columns are missing or have other types, or contain a secret.
+pub(super) fn checked(
+    output: Option<&str>,
+    kind: RecordKind,
+    batch: &RecordBatch,
+    passed: &Passed,
+) -> Result<RecordBatch, OperatorError> {
+    passed.check(batch)?;
+    conformed(kind, batch).map_err(|error| match output {
+        None => OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
+            .with_help("fix the program's schema, or set `as:` to the kind that it writes"),
+        Some(name) => OperatorError::pipeline(format!("output `{name}`: its rows are no {kind} rows: {error}"))
+            .with_help(format!("fix the program's schema, or write the kind of its rows: `outputs: {{{name}: …}}`")),
+    })
 }
 
 fn unreadable(name: &str, error: &str) -> OperatorError {

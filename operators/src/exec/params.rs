@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
+use searchmill_data::program::Program;
 use searchmill_data::row_kind::RowKind;
+use searchmill_engine::operator::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -63,5 +65,19 @@ impl Params {
     /// Whether inputs and outputs are files instead of stdin and stdout.
     pub(super) fn exchanges_files(&self) -> bool {
         !self.outputs.is_empty() || !self.folders.is_empty()
+    }
+
+    /// Returns `params` as JSON.
+    pub(super) fn json(&self) -> String {
+        Value::Object(self.params.clone()).to_string()
+    }
+
+    /// Returns the program with these words as its command.
+    pub(super) fn program<'a>(&'a self, command: &'a [String], context: &Context) -> Program<'a> {
+        let given = BTreeMap::from([
+            ("SEARCHMILL_PARAMS".to_owned(), self.json()),
+            ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
+        ]);
+        Program { command, given, allowed: &self.environment, writes: &self.writes, seconds: self.timeout_seconds }
     }
 }

@@ -1,31 +1,6 @@
-//! Runs a program that may run again after a failure. Its output counts only after it has succeeded.
+//! Runs a program again after a failure. Its output counts only after it has succeeded.
 
-use std::fs::File;
-use std::io::Seek;
-
-use searchmill_data::program::Program;
-use searchmill_engine::operator::{Blame, Context, OperatorError, RowsInput};
-
-use super::conversation::converse;
-
-/// Runs the program until it succeeds or the node's attempts run out. Returns the output of the successful attempt.
-///
-/// # Errors
-/// The last failure.
-pub(super) fn output(
-    program: &Program<'_>,
-    input: Option<&RowsInput>,
-    context: &Context,
-) -> Result<File, OperatorError> {
-    std::fs::create_dir_all(context.scratch())?;
-    repeat(context, || {
-        // Without a name, so that the program cannot replace it.
-        let mut output = tempfile::tempfile_in(context.scratch())?;
-        converse(program, input, context, |stdout| Ok(std::io::copy(stdout, &mut output).map(drop)?))?;
-        output.rewind()?;
-        Ok(output)
-    })
-}
+use searchmill_engine::operator::{Blame, Context, OperatorError};
 
 /// Makes attempts until one succeeds or the node's attempts run out.
 ///

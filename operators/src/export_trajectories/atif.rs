@@ -92,11 +92,7 @@ fn step(number: usize, message: &Message, results: &[Message]) -> Value {
 }
 
 fn call(call: &ToolCall) -> Value {
-    json!({
-        "tool_call_id": call.id,
-        "function_name": call.name,
-        "arguments": arguments(call).unwrap_or_default(),
-    })
+    json!({"tool_call_id": call.id, "function_name": call.name, "arguments": arguments(call).unwrap_or_default()})
 }
 
 /// A result refers only to a call of its step: ATIF rejects other ids, which go to `extra`.

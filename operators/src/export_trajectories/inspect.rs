@@ -44,10 +44,8 @@ impl Totals {
         let (count, mut scores) = (self.scored, Vec::new());
         for (metric, sum) in [("em", self.em), ("f1", self.f1)] {
             if count > 0 {
-                let mean = json!({"name": "mean", "value": sum / count as f64});
-                scores.push(
-                    json!({"name": metric, "scorer": metric, "scored_samples": count, "metrics": {"mean": mean}}),
-                );
+                let metrics = json!({"mean": {"name": "mean", "value": sum / count as f64}});
+                scores.push(json!({"name": metric, "scorer": metric, "scored_samples": count, "metrics": metrics}));
             }
         }
         json!({
@@ -108,12 +106,10 @@ pub(super) fn sample(trajectory: &Trajectory) -> Value {
 }
 
 /// Inspect's name of a finish reason.
-fn stop_reason(said: &Message) -> &'static str {
+fn stop_reason(said: &Message) -> &str {
     match said.finish_reason.as_deref() {
-        Some("stop") => "stop",
         Some("length") => "max_tokens",
-        Some("tool_calls") => "tool_calls",
-        Some("content_filter") => "content_filter",
+        Some(reason @ ("stop" | "tool_calls" | "content_filter")) => reason,
         _ => "unknown",
     }
 }
@@ -155,12 +151,8 @@ fn message(said: &Message, before: &[Message]) -> Value {
 
 /// Text, or reasoning and text.
 fn content(said: &Message) -> Value {
-    match &said.reasoning {
-        Some(reasoning) => {
-            json!([{"type": "reasoning", "reasoning": reasoning}, {"type": "text", "text": said.content}])
-        }
-        None => json!(said.content),
-    }
+    let Some(reasoning) = &said.reasoning else { return json!(said.content) };
+    json!([{"type": "reasoning", "reasoning": reasoning}, {"type": "text", "text": said.content}])
 }
 
 fn call(call: &ToolCall) -> Value {

@@ -12,19 +12,12 @@ use serde_json::{Value, json};
 use super::parts::{answered, answers_nothing, lost, rest, tool, tools};
 use crate::reward::Rewarded;
 
-/// Place of a rollout in both files.
-pub(super) struct Indices {
-    /// Number of the question, in the order of their first rollouts.
-    pub(super) task: usize,
-    /// Number of the rollout among those of its question.
-    pub(super) rollout: usize,
-}
-
-/// Builds the lines of both files: the materialized input, and the rollout.
-pub(super) fn lines(trajectory: &Trajectory, rewards: &Rewarded, agent: &str, indices: &Indices) -> [Value; 2] {
+/// Builds the lines of both files: the materialized input, and the rollout. `indices`: the number of the question, in the
+/// order of their first rollouts, and the number of the rollout among those of its question.
+pub(super) fn lines(trajectory: &Trajectory, rewards: &Rewarded, agent: &str, indices: [usize; 2]) -> [Value; 2] {
     let messages = &trajectory.messages;
     let opening = messages.iter().take_while(|message| message.is_opening()).count();
-    let input: Vec<Value> = messages[..opening].iter().map(easy).collect();
+    let input: Vec<Value> = messages[..opening].iter().map(|message| easy(&message.role, message)).collect();
     let definitions: Option<Vec<_>> = tools(trajectory).map(|tools| tools.iter().map(strict).collect());
     let mut own = rest(trajectory, definitions.clone().map(definitions_of_chat));
     let definitions = definitions.unwrap_or_default();
@@ -33,8 +26,8 @@ pub(super) fn lines(trajectory: &Trajectory, rewards: &Rewarded, agent: &str, in
         "agent_ref": {"type": "responses_api_agents", "name": agent},
         "question": trajectory.question,
         "golden_answers": trajectory.golden_answers,
-        "_ng_task_index": indices.task,
-        "_ng_rollout_index": indices.rollout,
+        "_ng_task_index": indices[0],
+        "_ng_rollout_index": indices[1],
     });
     let mut done = asked.clone();
     let output: Vec<Value> = (opening..messages.len()).flat_map(|index| items(index, messages)).collect();
@@ -69,8 +62,8 @@ fn response(trajectory: &Trajectory, output: Vec<Value>, tools: Vec<Value>) -> V
     })
 }
 
-fn easy(message: &Message) -> Value {
-    json!({"type": "message", "role": message.role, "content": message.content})
+fn easy(role: &str, message: &Message) -> Value {
+    json!({"type": "message", "role": role, "content": message.content})
 }
 
 /// A tool of the Responses API; `strict` is required.
@@ -87,10 +80,8 @@ fn items(index: usize, messages: &[Message]) -> Vec<Value> {
     if !said.is_model() {
         return match answered(said, &messages[..index]) {
             Some(call) => vec![json!({"type": "function_call_output", "call_id": call.id, "output": said.content})],
-            None if answers_nothing(index, messages) => {
-                vec![json!({"type": "message", "role": "user", "content": said.content})]
-            }
-            None => vec![easy(said)],
+            None if answers_nothing(index, messages) => vec![easy("user", said)],
+            None => vec![easy(&said.role, said)],
         };
     }
     let mut items = Vec::new();

@@ -44,8 +44,7 @@ pub(super) fn is_exact(call: &ToolCall) -> bool {
 /// Whether JSON that is written again is the text that it was read from.
 fn gives_back(parsed: &Value, text: &str) -> bool {
     // Equal values may have other spaces, escapes or forms of numbers, so the texts are compared.
-    let written = parsed.to_string();
-    written == text
+    parsed.to_string() == text
 }
 
 /// Returns the call that a tool message answers, among those of the model's last message before it.
@@ -82,7 +81,7 @@ pub(super) fn lost(messages: &[Message]) -> Value {
 
 /// Returns the filled fields of a message, except those that the format has written.
 pub(super) fn details(message: &Message, written: &[&str]) -> Map<String, Value> {
-    let mut fields = fields(json!(message));
+    let Value::Object(mut fields) = json!(message) else { return Map::new() };
     fields.retain(|name, value| {
         let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
         !is_empty && !written.contains(&name.as_str())
@@ -93,7 +92,7 @@ pub(super) fn details(message: &Message, written: &[&str]) -> Map<String, Value>
 /// Returns all fields of a trajectory but its messages and tools, with the metadata as an object. `tools_text` and
 /// `metadata_text` are the texts where parsed JSON does not give them back; `tools` is what a reader makes of the format.
 pub(super) fn rest(trajectory: &Trajectory, tools: Option<Vec<Value>>) -> Map<String, Value> {
-    let mut fields = fields(json!(trajectory));
+    let Value::Object(mut fields) = json!(trajectory) else { return Map::new() };
     fields.remove("messages");
     fields.remove("tools");
     // Readers take the text where the format's JSON would not give it back, letter for letter.
@@ -108,11 +107,4 @@ pub(super) fn rest(trajectory: &Trajectory, tools: Option<Vec<Value>>) -> Map<St
         fields.insert("metadata".to_owned(), parsed.unwrap_or_default());
     }
     fields
-}
-
-fn fields(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
 }

@@ -5,7 +5,7 @@
 //! has no field for is in `info.trajectory`.
 
 use searchmill_data::source::layout::definitions_of_chat;
-use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
+use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value, json};
 
 use super::parts::{answered, answers_nothing, filled, lost, rest, tool, tools};
@@ -67,11 +67,7 @@ fn node(place: usize, messages: &[Message]) -> Value {
     let said = &messages[place];
     let call = answered(said, &messages[..place]);
     let role = if answers_nothing(place, messages) { Role::User.name() } else { &said.role };
-    let mut calls = Vec::new();
-    for ToolCall { id, name, arguments } in &said.tool_calls {
-        calls.push(json!({"id": id, "name": name, "arguments": arguments}));
-    }
-    let calls = if calls.is_empty() { Value::Null } else { Value::Array(calls) };
+    let calls = if said.tool_calls.is_empty() { Value::Null } else { json!(said.tool_calls) };
     filled([
         ("parent", json!(place.checked_sub(1))),
         (
