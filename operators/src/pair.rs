@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt32Array};
-use arrow::compute::{SortOptions, cast, interleave_record_batch, take_record_batch};
-use arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, Float64Array, UInt32Array};
+use arrow::compute::{SortOptions, interleave_record_batch, take_record_batch};
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use arrow::row::{RowConverter, SortField};
 use schemars::JsonSchema;
@@ -18,7 +18,9 @@ use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch, to
 use serde::{Deserialize, Serialize};
 
 use super::shared::columns::{extra, id_at, id_column, with_all};
-use super::shared::relation::{Grouping, Keys, check_key, columns_checked, directed, direction_advice};
+use super::shared::issues::unmet;
+use super::shared::numbers::numbers;
+use super::shared::relation::{Grouping, Keys, check_key, check_keys, columns_checked, directed, direction_advice};
 use super::shared::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
@@ -112,20 +114,14 @@ fn issues(params: &PairParams) -> Vec<ParamIssue> {
                 .push(ParamIssue::new(path, format!("`{text}` has no direction")).with_help(direction_advice(text))),
         }
     }
-    for (index, text) in params.by.iter().enumerate() {
-        issues.extend(check_key(&format!("by.{index}"), text));
-    }
-    for (path, list) in [("order_by", &params.order_by), ("by", &params.by)] {
-        if list.is_empty() {
-            issues.push(ParamIssue::new(path, "name at least one column"));
-        }
-    }
-    if !(params.margin.is_finite() && params.margin >= 0.0) {
-        issues.push(ParamIssue::new("margin", format!("must be 0 or more, found {}", params.margin)));
-    }
-    if params.pairs_per_question == 0 {
-        issues.push(ParamIssue::new("pairs_per_question", "must be at least 1"));
-    }
+    issues.extend(check_keys("by", &params.by));
+    let margin = format!("must be 0 or more, found {}", params.margin);
+    issues.extend(unmet(&[
+        (!params.order_by.is_empty(), "order_by", "name at least one column"),
+        (!params.by.is_empty(), "by", "name at least one column"),
+        (params.margin.is_finite() && params.margin >= 0.0, "margin", &margin),
+        (params.pairs_per_question > 0, "pairs_per_question", "must be at least 1"),
+    ]));
     issues
 }
 
@@ -158,15 +154,11 @@ impl Ranking {
 
     fn values(&self, batch: &RecordBatch) -> Result<Values, OperatorError> {
         let columns = self.keys.values(batch)?;
-        let mut numbers = Vec::new();
+        let mut floats = Vec::new();
         for column in &columns {
-            let is_number = column.data_type().is_numeric() || *column.data_type() == DataType::Boolean;
-            numbers.push(match is_number.then(|| cast(column, &DataType::Float64)) {
-                Some(floats) => Some(floats?.as_primitive::<Float64Type>().clone()),
-                None => None,
-            });
+            floats.push(if column.data_type().is_null() { None } else { numbers(column)? });
         }
-        Ok(Values { columns, numbers })
+        Ok(Values { columns, numbers: floats })
     }
 }
 

@@ -65,13 +65,9 @@ impl Operator for Reflection {
     ];
 
     fn declare(params: &ReflectionParams) -> Declaration {
+        let rollouts = Accept::Rows(vec![RecordKind::Trajectory]);
         let ports = Ports::new()
-            .input_of(
-                TRAJECTORIES,
-                Accept::Rows(vec![RecordKind::Trajectory]),
-                Arity::Many,
-                "Rollouts of one or several checkpoints.",
-            )
+            .input_of(TRAJECTORIES, rollouts, Arity::Many, "Rollouts of one or several checkpoints.")
             .rows_out("metrics", RecordKind::Metric, METRICS)
             .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.");
         Declaration::seeded(ports).issues(params.issues())

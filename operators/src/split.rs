@@ -1,7 +1,6 @@
 //! `split`: splits rows into disjoint parts (train, dev, test).
 
 mod assignment;
-mod components;
 mod params;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,8 +14,8 @@ use searchmill_engine::operator::{
 };
 use searchmill_schemas::text_value;
 
+use super::shared::forest::Forest;
 use assignment::{Unit, balanced, by_position};
-use components::Components;
 use params::{By, PartSize, SplitParams, share_of};
 
 /// Splits rows into disjoint parts.
@@ -123,7 +122,28 @@ impl BlockingKernel for SplitParams {
             By::Document => balanced(&units, &sizes),
             By::Row | By::Group(_) => by_position(&units, &sizes),
         };
-        let counts = self.write(rows, &unit_of_row, &assigned, outputs, context)?;
+        let mut counts = vec![0; self.parts.len()];
+        let mut first = 0;
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let units = &unit_of_row[first..first + batch.num_rows()];
+            first += batch.num_rows();
+            for (part, name) in self.parts.keys().enumerate() {
+                let mask = units.iter().map(|unit| Some(assigned[*unit as usize] == Some(part)));
+                let selected = filter_record_batch(&batch, &mask.collect::<BooleanArray>())?;
+                counts[part] += selected.num_rows() as u64;
+                if selected.num_rows() > 0 {
+                    outputs.write(name, &selected)?;
+                }
+            }
+        }
+        for (name, count) in self.parts.keys().zip(&counts) {
+            // A part without rows has columns too.
+            if *count == 0 {
+                outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
+            }
+        }
         self.report(&units, &counts, rows.rows, outputs);
         Ok(())
     }
@@ -153,40 +173,6 @@ impl SplitParams {
             }
         }
         Ok((units, unit_of_row))
-    }
-
-    fn write(
-        &self,
-        rows: &RowsInput,
-        unit_of_row: &[u32],
-        assigned: &[Option<usize>],
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<Vec<u64>, OperatorError> {
-        let mut counts = vec![0; self.parts.len()];
-        let mut first = 0;
-        for batch in rows.batches() {
-            context.check_cancelled()?;
-            let batch = batch?;
-            let units = &unit_of_row[first..first + batch.num_rows()];
-            first += batch.num_rows();
-            for (part, name) in self.parts.keys().enumerate() {
-                let mask: BooleanArray =
-                    units.iter().map(|unit| Some(assigned[*unit as usize] == Some(part))).collect();
-                let selected = filter_record_batch(&batch, &mask)?;
-                counts[part] += selected.num_rows() as u64;
-                if selected.num_rows() > 0 {
-                    outputs.write(name, &selected)?;
-                }
-            }
-        }
-        for (name, count) in self.parts.keys().zip(&counts) {
-            // A part without rows has columns too.
-            if *count == 0 {
-                outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
-            }
-        }
-        Ok(counts)
     }
 
     fn report(&self, units: &[Unit], counts: &[u64], total: u64, outputs: &mut Outputs) {
@@ -224,20 +210,24 @@ fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray, OperatorError> 
 
 /// Units of rows that share a document, directly or through other rows.
 fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
-    let mut components = Components::default();
-    let (mut ids, mut unnamed) = (Vec::new(), 0);
+    let (mut forest, mut first_row) = (Forest::new(rows.rows as u32), HashMap::new());
+    let (mut ids, mut linked, mut unnamed) = (Vec::new(), Vec::new(), 0);
     for batch in rows.batches() {
         context.check_cancelled()?;
         let batch = batch?;
         let keys = document_keys(&batch)?;
         let named = if batch.column_by_name("id").is_some() { Some(texts(&batch, "id")?) } else { None };
-        for (row, keys) in keys.iter().enumerate() {
+        for (place, keys) in keys.into_iter().enumerate() {
+            let row = ids.len() as u32;
             unnamed += usize::from(keys.is_empty());
-            components.add(keys);
+            linked.push(!keys.is_empty());
+            for key in keys {
+                forest.join(row, *first_row.entry(key).or_insert(row));
+            }
             // Without ids, the number of the row ranks it.
             ids.push(match &named {
-                Some(named) => named.value(row).to_owned(),
-                None => ids.len().to_string(),
+                Some(named) => named.value(place).to_owned(),
+                None => row.to_string(),
             });
         }
     }
@@ -256,16 +246,19 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
             "{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part"
         ));
     }
-    let (component_of_row, linked) = components.finish();
-    let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
-    for (row, component) in component_of_row.iter().enumerate() {
-        // Components are numbered by their first row; the id of that row ranks the unit.
-        if *component as usize == units.len() {
-            units.push(Unit::new(context.seed(), &ids[row], linked[units.len()]));
-        }
-        units[*component as usize].rows += 1;
+    let (mut units, mut unit_of_row, mut unit_of_root) = (Vec::new(), Vec::with_capacity(rows), HashMap::new());
+    for (row, id) in ids.iter().enumerate() {
+        let root = forest.root(row as u32);
+        // Units are numbered by their first row, whose id ranks the unit. A row without keys is alone in its unit, so
+        // the root speaks for all of its rows.
+        let unit = *unit_of_root.entry(root).or_insert_with(|| {
+            units.push(Unit::new(context.seed(), id, linked[root as usize]));
+            units.len() as u32 - 1
+        });
+        units[unit as usize].rows += 1;
+        unit_of_row.push(unit);
     }
-    Ok((units, component_of_row))
+    Ok((units, unit_of_row))
 }
 
 /// Returns the documents that each row refers to: `d` plus an id, or `t` plus a title.
@@ -300,5 +293,4 @@ fn document_keys(batch: &RecordBatch) -> Result<Vec<Vec<String>>, OperatorError>
 }
 
 #[cfg(test)]
-#[path = "split_tests.rs"]
 mod tests;

@@ -59,7 +59,7 @@ impl OutputRows {
                 missing.push(format!("`{name}`"));
             }
         }
-        if kind != RecordKind::Table && !missing.is_empty() {
+        if !missing.is_empty() {
             let error = OperatorError::pipeline(format!("{kind} rows need {}", missing.join(", ")));
             return Err(error.with_help("add them to `output`, or choose another kind in `as`"));
         }
@@ -152,9 +152,6 @@ impl OutputRows {
 
     /// Returns the columns of the kind that neither the input nor the answer has.
     fn filled(&self, row: &RecordBatch, count: usize) -> Vec<(Field, ArrayRef)> {
-        if self.kind == RecordKind::Table {
-            return Vec::new();
-        }
         let mut filled = Vec::new();
         for field in self.kind.schema().fields() {
             let name = field.name();

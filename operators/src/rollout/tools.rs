@@ -4,26 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{Int32Array, RecordBatch};
-use arrow::datatypes::{DataType, Field};
-use searchmill_agent::outside::{
-    Opener, Recorded, RecordedCall, RerankParams, SearchTool, ToolInputs, ToolParams, Toolbox, calls, searches,
-};
-use searchmill_agent::protocol::{Protocol, ProtocolParams, ToolOffer};
-use searchmill_agent::tool::{SEARCH, Tool};
+use arrow::array::RecordBatch;
+use searchmill_agent::outside::{Opener, RecordedCall, RerankParams, ToolParams, calls, searches};
+use searchmill_agent::protocol::{Protocol, ProtocolParams};
+use searchmill_agent::tool::SEARCH;
 use searchmill_data::python::PythonFunction;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
+    Accept, Arity, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 
-use crate::shared::columns::{TOOL_ERRORS, with_columns};
-
 /// The input whose rollouts answer in place of the services.
-const RECORDED: &str = "recorded";
-
-/// A rollout's tool, and what its model is offered beside the search tool.
-type Opened = (Option<Box<dyn Tool>>, Vec<ToolOffer>);
+pub(super) const RECORDED: &str = "recorded";
 
 /// Adds the inputs of the tools.
 pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
@@ -190,33 +182,10 @@ pub(super) fn rerank_issues(rerank: Option<&RerankParams>, cuts: bool) -> Vec<Pa
     issues
 }
 
-/// Opens the tools. `in_text`: the protocol, if its searches are text that a tool answers.
-pub(super) fn open(
-    tools: &[ToolParams],
-    search: SearchTool<'_>,
-    in_text: Option<&dyn Protocol>,
-    inputs: &Inputs,
-    context: &Context,
-) -> Result<Opened, OperatorError> {
-    if tools.is_empty() && search.rerank.is_none() {
-        return Ok((search.searcher.map(|searcher| Box::new(searcher) as Box<dyn Tool>), Vec::new()));
-    }
-    let recorded = inputs.rows_optional(RECORDED).map(|rows| Recorded::open(rows, in_text)).transpose()?;
-    let read = ToolInputs { opener: opener(tools, inputs)?, recorded };
-    let (toolbox, offers) = Toolbox::open(tools, read, search, context)?;
-    Ok((Some(Box::new(toolbox)), offers))
-}
-
 /// Opens the tool `open`, if it is among the tools.
 pub(super) fn opener(tools: &[ToolParams], inputs: &Inputs) -> Result<Option<Opener>, OperatorError> {
     let open = tools.iter().find_map(|tool| if let ToolParams::Open(open) = tool { Some(open) } else { None });
     open.map(|open| Opener::open(open, inputs.rows("documents")?)).transpose()
-}
-
-/// Adds the number of calls that services failed to answer.
-pub(super) fn with_errors(batch: &RecordBatch, errors: u32) -> Result<RecordBatch, OperatorError> {
-    let errors = Int32Array::from(vec![i32::try_from(errors).unwrap_or(i32::MAX)]);
-    with_columns(batch, vec![(Field::new(TOOL_ERRORS, DataType::Int32, false), Arc::new(errors))])
 }
 
 /// The calls of tools in the rollouts of a node, by tool.

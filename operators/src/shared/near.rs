@@ -211,10 +211,9 @@ impl Texts {
             let kind = values.data_type();
             // A column of nulls has the type Null until something fixes it.
             if !kind.is_string() && !kind.is_null() {
-                return Err(OperatorError::pipeline(format!("`{param}`: `{column}` is not text but {kind}"))
-                    .with_help(
-                        "name a text column, or an SQL expression such as `array_to_string(golden_answers, ' ')`",
-                    ));
+                let help = "name a text column, or an SQL expression such as `array_to_string(golden_answers, ' ')`";
+                let message = format!("`{param}`: `{column}` is not text but {kind}");
+                return Err(OperatorError::pipeline(message).with_help(help));
             }
         }
         Ok(texts)

@@ -15,9 +15,9 @@ use serde_json::json;
 use super::earned::{MEANS, REWARD};
 use super::params::{Method, TrainParams};
 use super::tensorboard;
-use crate::shared::html;
-use crate::shared::html::Card;
 use crate::shared::html::plot::{Plot, Series, Unit};
+use crate::shared::html::table::NOTHING;
+use crate::shared::html::{self, Card};
 
 /// Maximum number of points of a curve; more steps are averaged.
 const POINTS: usize = 80;
@@ -291,16 +291,10 @@ impl Report<'_> {
 
     fn curves(&self, title: &str, series: &[Curve<'_>], unit: Unit) -> String {
         let width = self.steps.len().div_ceil(POINTS).max(1);
-        let mut plot = Plot {
-            title: title.to_owned(),
-            categories: Vec::new(),
-            series: Vec::new(),
-            unit,
-            x_title: "step".to_owned(),
-        };
+        let (mut categories, mut drawn) = (Vec::new(), Vec::new());
         for bucket in self.steps.chunks(width) {
             // A bucket of several steps is named after its last one.
-            plot.categories.extend(bucket.last().map(|step| step.step.to_string()));
+            categories.extend(bucket.last().map(|step| step.step.to_string()));
         }
         for (name, class, of) in series {
             let mut means = Vec::new();
@@ -309,15 +303,12 @@ impl Report<'_> {
                 let sum = values.iter().sum::<f64>();
                 means.push(if values.is_empty() { None } else { Some(sum / values.len() as f64) });
             }
-            plot.series.push(Series::plain(name, class, means));
+            drawn.push(Series::plain(name, class, means));
         }
-        plot.lines()
+        Plot { title: title.to_owned(), categories, series: drawn, unit, x_title: "step".to_owned() }.lines()
     }
 }
 
 fn shown(loss: Option<f64>) -> String {
-    match loss {
-        Some(loss) => format!("{loss:.3}"),
-        None => "–".to_owned(),
-    }
+    loss.map_or_else(|| NOTHING.to_owned(), |loss| format!("{loss:.3}"))
 }

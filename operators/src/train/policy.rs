@@ -17,7 +17,7 @@ use super::start::Start;
 pub(super) const ROLLOUTS: &str = "trajectories";
 pub(super) const PAIRS: &str = "pairs";
 pub(super) const REFERENCE: &str = "reference";
-const STATE: &str = "state";
+pub(super) const STATE: &str = "state";
 
 /// The file of the optimiser's state.
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -87,11 +87,6 @@ pub(super) fn measure_reference(
     Ok(())
 }
 
-/// Whether a state of the optimiser is connected.
-pub(super) fn has_state(inputs: &Inputs) -> bool {
-    !inputs.trees(STATE).is_empty()
-}
-
 /// Returns the state of the optimiser to start from, if one is connected.
 pub(super) fn optimizer_state(inputs: &Inputs) -> Result<Option<Vec<u8>>, OperatorError> {
     let Some(folder) = inputs.trees(STATE).first().copied() else { return Ok(None) };
@@ -107,8 +102,7 @@ pub(super) fn publish_state(fitted: &Fitted, outputs: &mut Outputs) -> Result<()
     let path = outputs.tree(STATE)?.join(OPTIMIZER);
     std::fs::write(&path, save_optimizer(&fitted.optimizer)?).map_err(on_path(&path))?;
     // Only before the first update of the weights is the model in training the one that sampled.
-    let first = fitted.progressed.steps.first();
-    if let Some(policy) = first.and_then(|step| step.policy) {
+    if let Some(policy) = fitted.progressed.steps.first().and_then(|step| step.policy) {
         let gap = policy.gap;
         outputs.figure("first_logprob_gap", gap);
         if gap > LARGEST_GAP {

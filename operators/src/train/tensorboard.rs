@@ -23,7 +23,7 @@ pub(super) fn write(steps: &RecordBatch, path: &Path) -> Result<(), OperatorErro
     let mut file = Vec::new();
     // The first record of every file is the version of the format.
     add_record(&mut file, &event(0, &text_field(3, "brain.Event:2")));
-    let places = cast(steps.column_by_name("step").ok_or_else(no_step)?, &DataType::Float64)?;
+    let places = cast(&steps["step"], &DataType::Float64)?;
     let places = places.as_primitive::<Float64Type>();
     for (field, column) in steps.schema().fields().iter().zip(steps.columns()) {
         if field.name() == "step" {
@@ -44,10 +44,6 @@ pub(super) fn write(steps: &RecordBatch, path: &Path) -> Result<(), OperatorErro
         }
     }
     std::fs::write(path, file).map_err(on_path(path))
-}
-
-fn no_step() -> OperatorError {
-    OperatorError::engine("the table of steps has no column `step`")
 }
 
 /// An `Event`: `wall_time` (1, double), `step` (2, int64), and what it says.

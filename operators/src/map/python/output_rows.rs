@@ -17,8 +17,6 @@ use crate::map::rows::{empty_lists, origin};
 use crate::shared::columns::conformed;
 
 const ID: &str = "id";
-/// Column with a JSON object as text, of many record kinds.
-const METADATA: &str = "metadata";
 
 /// What the function returned for a row.
 pub(super) struct ReturnedRow {
@@ -57,8 +55,7 @@ impl PythonRows {
         others.retain(|field| !in_output.contains(field.name()));
         others.extend(origin.map(|name| Arc::new(Field::new(name, DataType::Utf8, true))));
         let mut required = Vec::new();
-        let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
-        for field in own.fields() {
+        for field in kind.schema().fields() {
             if known.contains(field.name()) || Some(field.name().as_str()) == origin {
                 continue;
             }
@@ -108,7 +105,7 @@ impl PythonRows {
                     "with `remember: row`, name it in `output`, or let the function take it: it then decides the row",
                 ));
             }
-            if name == METADATA && value.is_object() && is_text(field.data_type()) {
+            if name == cells::METADATA && value.is_object() && is_text(field.data_type()) {
                 *value = Value::String(value.to_string());
             }
             if !fits(value, field.data_type(), field.is_nullable()) {
@@ -148,9 +145,8 @@ impl PythonRows {
             arrays.push(match decoded.column_by_name(name) {
                 None => base,
                 Some(decoded) => {
-                    let is_returned: BooleanArray =
-                        objects.iter().map(|object| Some(object.contains_key(name))).collect();
-                    zip(&is_returned, decoded, &base)?
+                    let returns = objects.iter().map(|object| Some(object.contains_key(name)));
+                    zip(&returns.collect::<BooleanArray>(), decoded, &base)?
                 }
             });
         }

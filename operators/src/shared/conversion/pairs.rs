@@ -96,13 +96,8 @@ pub(crate) fn pair_converter(
     unfinished: bool,
     convert: impl Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + Sync + 'static,
 ) -> Kernel {
-    Kernel::Map(Arc::new(PairConverter {
-        format,
-        carry: carry.to_vec(),
-        unpaired,
-        unfinished,
-        convert: Box::new(convert),
-    }))
+    let (carry, convert) = (carry.to_vec(), Box::new(convert));
+    Kernel::Map(Arc::new(PairConverter { format, carry, unpaired, unfinished, convert }))
 }
 
 struct PairConverter {

@@ -17,11 +17,11 @@ use searchmill_models::training::student::{Student, Tuning};
 use searchmill_schemas::{RecordKind, RecordedTokens, SampledWith, TokenSpan, to_batch};
 use serde_json::{Value, json};
 
-use super::params::TrainParams;
-use super::tests::{Bench, bench, column};
-use super::{Train, check};
+use super::{Bench, bench, column};
 use crate::shared::columns::{with_all, with_columns};
 use crate::shared::relation::testing::trajectories;
+use crate::train::params::TrainParams;
+use crate::train::{Train, check};
 
 const ROLLOUTS: usize = 6;
 
