@@ -214,26 +214,6 @@ struct Tally {
 impl BlockingKernel for PairParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(TRAJECTORIES)?;
-        let mut tally = Tally::default();
-        let mut pairs = Vec::new();
-        for (question, ranked) in self.ranked(rows, outputs, context)? {
-            pairs.extend(self.pairs(&question, ranked, &mut tally));
-        }
-        let count = pairs.len();
-        write(rows, pairs, outputs, context)?;
-        tally.report(count, outputs);
-        Ok(())
-    }
-}
-
-impl PairParams {
-    /// Returns the rows of each group, the best first. Rejects rows without a rank.
-    fn ranked(
-        &self,
-        rows: &RowsInput,
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<Vec<(String, Vec<Ranked>)>, OperatorError> {
         let ranking = Ranking::new(&rows.schema, &self.order_by)?;
         let mut grouping = Grouping::new(&rows.schema, "by", &self.by)?;
         let mut groups: Vec<Vec<Ranked>> = Vec::new();
@@ -257,13 +237,20 @@ impl PairParams {
             }
             start += batch.num_rows() as u32;
         }
-        for ranked in &mut groups {
+        let (mut pairs, mut tally) = (Vec::new(), Tally::default());
+        for (question, mut ranked) in grouping.labels().zip(groups) {
             // Stable: of equal ranks, the first row in input order.
             ranked.sort_by(|a, b| a.key.cmp(&b.key));
+            pairs.extend(self.pairs(question, ranked, &mut tally));
         }
-        Ok(grouping.labels().cloned().zip(groups).collect())
+        let count = pairs.len();
+        write(rows, pairs, outputs, context)?;
+        tally.report(count, outputs);
+        Ok(())
     }
+}
 
+impl PairParams {
     /// Pairs the rows of a question from both ends.
     fn pairs(&self, question: &str, ranked: Vec<Ranked>, tally: &mut Tally) -> Vec<Chosen> {
         let (mut pairs, mut ranked) = (Vec::new(), ranked.into_iter());

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_agent::episode::{Limits, Rules};
-use searchmill_agent::observation_limit::ObservationLimit;
+use searchmill_agent::observation_limit::{ObservationLimit, Starts};
 use searchmill_agent::outside::{
     Recorded, RerankParams, SearchTool, TOOL_NAME, ToolInputs, ToolParams, Toolbox, is_tool_name, offered,
     recorded_offers,
@@ -23,14 +23,15 @@ use searchmill_engine::operator::{
     Accept, Arity, AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
     ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, Tables, TreeKind, allow_names, named_or_tagged,
 };
+use searchmill_models::inference::PlainTokenizer;
 use searchmill_retrieval::{Search, SearchSettings};
 use searchmill_schemas::{CutObservations, Question, RecordKind, from_batch, to_batch};
+use searchmill_text::chunking::Memo;
 use serde::{Deserialize, Serialize};
 
 mod calls_in_text;
 mod endings;
 mod label;
-mod observations;
 pub(crate) mod recorded;
 mod tools;
 mod until;
@@ -40,7 +41,7 @@ pub use recorded::Record;
 use calls_in_text::CallsInText;
 
 use super::shared::columns::carried_fields;
-use super::shared::issues::unmet;
+use super::shared::issues::{refused, unmet};
 use super::shared::until::Passing;
 pub use super::shared::until::Until;
 pub use crate::chunk::{Count, TokenizerPath};
@@ -358,7 +359,7 @@ pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
         (own_name.is_none_or(is_tool_name), "tool.name", TOOL_NAME),
     ]));
     issues.extend(protocol_issues(params));
-    issues.extend(observations::issues(params.max_observation_tokens, params.count.as_ref(), &params.policy));
+    issues.extend(observation_issues(params));
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));
     issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, true)));
     issues.extend(tools::rerank_issues(params.rerank.as_ref(), params.max_observation_tokens.is_some()));
@@ -377,19 +378,16 @@ fn protocol_issues(params: &RolloutParams) -> Vec<ParamIssue> {
             issues.push(ParamIssue::new(format!("tool.{below}"), message));
         }
     }
-    for (path, is_given) in [("tool", params.tool.is_some()), ("tool_name", params.tool_name != search())] {
-        if is_given && params.protocol != ProtocolParams::ToolCall {
-            let message = "only `protocol: tool_call` offers a tool; the others search by tags in the text";
-            issues.push(ParamIssue::new(path, message));
-        }
-    }
-    if params.max_observation_tokens.is_some() && matches!(params.protocol, ProtocolParams::SearchLm(_)) {
-        let message = "the protocol `searchlm` shows the passages that the model chose";
-        issues.push(ParamIssue::new("max_observation_tokens", message));
-    }
-    if params.user_prompt.as_ref().is_some_and(|prompt| !prompt.contains(QUESTION)) {
-        issues.push(ParamIssue::new("user_prompt", "must contain `{question}`"));
-    }
+    let offers = params.protocol == ProtocolParams::ToolCall;
+    let no_tool = "only `protocol: tool_call` offers a tool; the others search by tags in the text";
+    let uncut = params.max_observation_tokens.is_none() || !matches!(params.protocol, ProtocolParams::SearchLm(_));
+    let asks = params.user_prompt.as_ref().is_none_or(|prompt| prompt.contains(QUESTION));
+    issues.extend(unmet(&[
+        (offers || params.tool.is_none(), "tool", no_tool),
+        (offers || params.tool_name == search(), "tool_name", no_tool),
+        (uncut, "max_observation_tokens", "the protocol `searchlm` shows the passages that the model chose"),
+        (asks, "user_prompt", "must contain `{question}`"),
+    ]));
     if params.policy.api() == Api::Completions {
         if !params.protocol.is_one_text() {
             let path = if matches!(params.policy, PolicyParams::Model(_)) { "model" } else { "endpoint" };
@@ -401,25 +399,58 @@ fn protocol_issues(params: &RolloutParams) -> Vec<ParamIssue> {
             issues.push(issue.with_help("write `api: chat`, or choose a protocol such as `search-r1`"));
         }
         let own = matches!(&params.protocol, ProtocolParams::Custom(format) if format.system.is_some());
-        let prompts = [("system_prompt", params.system_prompt.is_some()), ("protocol.custom.system", own)];
-        for (path, is_given) in prompts {
-            if is_given {
-                let issue = ParamIssue::new(path, "a plain-text prompt has no system message");
-                issues.push(issue.with_help("write the whole prompt into `user_prompt`, or `prompt` of the protocol"));
-            }
-        }
+        let no_system = "a plain-text prompt has no system message";
+        let help = "write the whole prompt into `user_prompt`, or `prompt` of the protocol";
+        issues.extend(refused(&[
+            (params.system_prompt.is_some(), "system_prompt", no_system, help),
+            (own, "protocol.custom.system", no_system, help),
+        ]));
     }
     issues
 }
 
-/// Opens `max_observation_tokens`.
+/// Returns issues of `max_observation_tokens` and `count`.
+fn observation_issues(params: &RolloutParams) -> Vec<ParamIssue> {
+    let mut issues: Vec<_> = params.count.as_ref().and_then(Count::issues).into_iter().collect();
+    match params.max_observation_tokens {
+        Some(0) => issues.push(ParamIssue::new("max_observation_tokens", "must be at least 1")),
+        Some(_) if params.count.is_none() && !matches!(params.policy, PolicyParams::Model(_)) => {
+            let issue = ParamIssue::new("max_observation_tokens", "this policy's tokenizer is not known");
+            issues.push(issue.with_help("name it: `count: {tokenizer: PATH}` (or `count: words`)"));
+        }
+        None if params.count.is_some() => {
+            issues.push(ParamIssue::new("count", "has no effect without `max_observation_tokens`"));
+        }
+        _ => {}
+    }
+    issues
+}
+
+/// Opens `max_observation_tokens`: counted by `count`, else by the tokenizer of the policy's model.
 pub(crate) fn observation_limit(
     params: &RolloutParams,
     inputs: &Inputs,
     context: &Context,
 ) -> Result<Option<Arc<ObservationLimit>>, OperatorError> {
-    let (most, count) = (params.max_observation_tokens, params.count.as_ref());
-    Ok(observations::limit(most, count, &params.policy, inputs, context)?.map(Arc::new))
+    let Some(most) = params.max_observation_tokens else { return Ok(None) };
+    let starts: Box<Starts> = match (&params.count, &params.policy) {
+        (Some(count), _) => {
+            let counter = count.counter(context)?;
+            Box::new(move |text: &str| {
+                let mut memo = Memo::default();
+                let mut tally = counter.tally(&mut memo, text);
+                let starts = tally.starts(text);
+                tally.fault().map_or(Ok(starts), Err)
+            })
+        }
+        (None, PolicyParams::Model(model)) => {
+            let (folder, _) = model.source().folders(&inputs.trees("model"), context)?;
+            let tokenizer = PlainTokenizer::open(&folder)?;
+            Box::new(move |text: &str| tokenizer.starts(text))
+        }
+        (None, _) => return Err(OperatorError::pipeline("`max_observation_tokens` needs `count`")),
+    };
+    Ok(Some(Arc::new(ObservationLimit { most: most as usize, starts })))
 }
 
 /// Builds the rules from the params; `searching`: with the search tool; `offers`: with these tools beside it.

@@ -242,9 +242,8 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
     if unnamed > 0 {
         // A few questions without evidence are normal: unanswerable ones.
         let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
-        context.progress().log(&format!(
-            "{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part"
-        ));
+        let place = "`by: document` puts them into any part";
+        context.progress().log(&format!("{severity}{unnamed} of {rows} rows name no document: {place}"));
     }
     let (mut units, mut unit_of_row, mut unit_of_root) = (Vec::new(), Vec::with_capacity(rows), HashMap::new());
     for (row, id) in ids.iter().enumerate() {

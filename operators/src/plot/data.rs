@@ -204,7 +204,7 @@ impl Data {
         }
         for set in [&mut facets, &mut series, &mut x, &mut y] {
             // Numbers in their order, texts in that of the rows: the sort is stable.
-            set.sort_by(|one: &Label, other| one.order().cmp(&other.order()));
+            set.sort_by(|one: &Label, other| one.order.cmp(&other.order));
         }
         limit("facet", "panels", facets.len(), FACETS, "draw fewer with `filter`, or another column")?;
         limit("series", "colours", series.len(), SERIES, "draw fewer with `filter`, or make it the `facet`")?;

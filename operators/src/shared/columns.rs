@@ -46,14 +46,9 @@ pub(crate) fn with_fields(schema: &Schema, new: &[Field]) -> Arc<Schema> {
 }
 
 /// Returns the columns of rows of a kind that neither the kind nor `taken` has.
-pub(crate) fn extra(
-    from: &RecordBatch,
-    kind: RecordKind,
-    taken: &Schema,
-) -> Result<Option<RecordBatch>, OperatorError> {
-    let schema = from.schema();
-    let indices = extra_indices(&schema, kind, taken);
-    if indices.is_empty() { Ok(None) } else { Ok(Some(from.project(&indices)?)) }
+pub(crate) fn extra(all: &RecordBatch, kind: RecordKind, taken: &Schema) -> Result<Option<RecordBatch>, OperatorError> {
+    let indices = extra_indices(&all.schema(), kind, taken);
+    if indices.is_empty() { Ok(None) } else { Ok(Some(all.project(&indices)?)) }
 }
 
 fn extra_indices(from: &Schema, kind: RecordKind, taken: &Schema) -> Vec<usize> {

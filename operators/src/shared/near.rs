@@ -191,11 +191,9 @@ impl Sketcher {
 
     /// Describes the bands, for the node's summary.
     pub(crate) fn describe(&self) -> String {
-        let (Banding { bands, rows }, threshold) = (self.banding, self.params.threshold);
-        let found = 1.0 - (1.0 - threshold.powi(rows as i32)).powi(bands as i32);
-        format!(
-            "{bands} bands of {rows} rows: a pair with similarity {threshold} is found with probability {found:.2}.\n"
-        )
+        let (Banding { bands, rows }, least) = (self.banding, self.params.threshold);
+        let found = 1.0 - (1.0 - least.powi(rows as i32)).powi(bands as i32);
+        format!("{bands} bands of {rows} rows: a pair with similarity {least} is found with probability {found:.2}.\n")
     }
 }
 

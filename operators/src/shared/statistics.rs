@@ -1,7 +1,6 @@
 //! Means, standard deviations, percentile bootstrap over questions, and pass@k.
 
-use rand::Rng;
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use searchmill_engine::operator::ParamIssue;

@@ -180,6 +180,7 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
     // The ratio of a rollout is no weight of one token's estimate.
     let mixed = loss.kl.is_some_and(|kl| kl.importance_weighted)
         && loss.importance_sampling_level == ImportanceSampling::Sequence;
+    let weighs = "weighs tokens, and the ratio is that of the whole rollout";
     let of_token = "leave it out, or write `importance_sampling_level: token`";
     let entropy = loss.entropy.is_some_and(|factor| !(factor.is_finite() && factor >= 0.0));
     refused(&[
@@ -195,12 +196,7 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
         (dual, "policy_loss.dual_clip", "must be greater than 1, or null", "verl has 3"),
         (constant, "policy_loss.aggregation.constant", "must be at least 1", "the most tokens that a rollout may have"),
         (kl, "policy_loss.kl.coefficient", "must be 0 or more", "0.001 is common"),
-        (
-            mixed,
-            "policy_loss.kl.importance_weighted",
-            "weighs tokens, and the ratio is that of the whole rollout",
-            of_token,
-        ),
+        (mixed, "policy_loss.kl.importance_weighted", weighs, of_token),
         (entropy, "policy_loss.entropy", "must be 0 or more, or null", "0.001 is common"),
     ])
 }
@@ -260,11 +256,8 @@ pub(super) fn advantage_issues(method: Method, column: Option<&str>, tables: &Ta
     }
     let path = if column.is_some() { "advantage_column" } else { "method" };
     let unfit = columns_checked(tables, ROLLOUTS, |schema| check_advantages(column, schema));
-    match unfit {
-        // The message names a column; the path is that of the param which asks for it.
-        Some(issue) => vec![ParamIssue { path: path.to_owned(), ..issue }],
-        None => Vec::new(),
-    }
+    // The message names a column; the path is that of the param which asks for it.
+    unfit.map(|issue| ParamIssue { path: path.to_owned(), ..issue }).into_iter().collect()
 }
 
 /// Checks that the input `eval` is there if the arguments name it, and a reference if the divergence from it is part of

@@ -1,7 +1,7 @@
 //! The report of a training: curves as inline SVG, and the same metrics as JSON and as a table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
@@ -91,8 +91,12 @@ pub(super) fn columns(method: Method) -> Result<SchemaRef, OperatorError> {
 }
 
 impl Report<'_> {
-    /// Writes `report.html` and `report.json`.
-    fn write(&self, folder: &Path) -> Result<(), OperatorError> {
+    /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
+    /// of the report.
+    pub(super) fn publish(&self, outputs: &mut Outputs) -> Result<PathBuf, OperatorError> {
+        let steps = table(self.steps, &self.others())?;
+        outputs.write("steps", &steps)?;
+        let folder = outputs.tree("report")?;
         let page = folder.join("report.html");
         std::fs::write(&page, self.page()).map_err(on_path(&page))?;
         // The rows as they are: NaN becomes null.
@@ -104,18 +108,8 @@ impl Report<'_> {
         if !self.more.is_empty() {
             whole["more"] = json!(self.more);
         }
-        let text = serde_json::to_string_pretty(&whole).map_err(|error| OperatorError::engine(error.to_string()))?;
         let path = folder.join("report.json");
-        std::fs::write(&path, text + "\n").map_err(on_path(&path))
-    }
-
-    /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
-    /// of the report.
-    pub(super) fn publish(&self, outputs: &mut Outputs) -> Result<PathBuf, OperatorError> {
-        let steps = table(self.steps, &self.others())?;
-        outputs.write("steps", &steps)?;
-        let folder = outputs.tree("report")?;
-        self.write(&folder)?;
+        std::fs::write(&path, format!("{whole:#}\n")).map_err(on_path(&path))?;
         tensorboard::write(&steps, &folder.join(tensorboard::FILE))?;
         outputs.summary(&self.summary());
         outputs.figure("steps", self.taken() as f64);
@@ -215,7 +209,13 @@ impl Report<'_> {
             out.push_str(&self.curves(title, &accuracies, Unit::Score));
         }
         self.push_policy(&mut out);
-        self.push_preference(&mut out);
+        if self.steps.iter().any(|step| step.preference.is_some()) {
+            let chosen: Curve<'_> = ("Better rollouts", "c2", &|step| Some(step.preference?.chosen));
+            let rejected: Curve<'_> = ("Worse rollouts", "c3", &|step| Some(step.preference?.rejected));
+            out.push_str(&self.curves("Reward by the policy", &[chosen, rejected], Unit::Number));
+            let right: &[Curve<'_>] = &[("Pairs", "c1", &|step| Some(step.preference?.accuracy))];
+            out.push_str(&self.curves("Share of pairs in the right order", right, Unit::Score));
+        }
         let norms: &[Curve<'_>] = &[("Norm", "c3", &|step| Some(step.grad_norm))];
         out.push_str(&self.curves("Norm of the gradients", norms, Unit::Number));
         // Ticks have three decimals, and rates are often below 0.001.
@@ -257,18 +257,6 @@ impl Report<'_> {
         out.push_str(&self.curves("Ratio of probabilities now and when sampled", ratio, Unit::Number));
         let clipped: &[Curve<'_>] = &[("Clipped", "c3", &|step| Some(step.policy?.clipped))];
         out.push_str(&self.curves("Share of tokens that are clipped", clipped, Unit::Score));
-    }
-
-    /// Adds the curves of preference training.
-    fn push_preference(&self, out: &mut String) {
-        if self.steps.iter().all(|step| step.preference.is_none()) {
-            return;
-        }
-        let chosen: Curve<'_> = ("Better rollouts", "c2", &|step| Some(step.preference?.chosen));
-        let rejected: Curve<'_> = ("Worse rollouts", "c3", &|step| Some(step.preference?.rejected));
-        out.push_str(&self.curves("Reward by the policy", &[chosen, rejected], Unit::Number));
-        let right: &[Curve<'_>] = &[("Pairs", "c1", &|step| Some(step.preference?.accuracy))];
-        out.push_str(&self.curves("Share of pairs in the right order", right, Unit::Score));
     }
 
     fn cards(&self) -> [Card; 4] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, new_null_array};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
@@ -13,7 +13,7 @@ use searchmill_schemas::{RecordKind, cast_exactly, text_column};
 use serde_json::{Map, Value};
 
 use crate::map::cells;
-use crate::map::rows::{empty_lists, origin};
+use crate::map::rows::{empty_column, origin};
 use crate::shared::columns::conformed;
 
 const ID: &str = "id";
@@ -184,10 +184,9 @@ impl PythonRows {
         if Some(name) == self.origin {
             return Ok(take(text_column(batch, ID)?, rows, None)?);
         }
-        match (batch.column_by_name(name), field.data_type()) {
-            (Some(column), _) => Ok(take(column, rows, None)?),
-            (None, DataType::List(item)) if !field.is_nullable() => Ok(empty_lists(item, made.len())),
-            (None, other) => Ok(new_null_array(other, made.len())),
+        match batch.column_by_name(name) {
+            Some(column) => Ok(take(column, rows, None)?),
+            None => Ok(empty_column(field, made.len())),
         }
     }
 
@@ -212,11 +211,11 @@ impl PythonRows {
         }
         let mut arrays = Vec::with_capacity(wanted.len());
         for field in &wanted {
-            arrays.push(match (batch.column_by_name(field.name()), field.data_type()) {
-                (Some(column), wanted) => cast_as(field.name(), column, wanted)?,
-                (None, DataType::List(item)) if !field.is_nullable() => empty_lists(item, batch.num_rows()),
-                (None, other) if field.is_nullable() => new_null_array(other, batch.num_rows()),
-                (None, _) => {
+            let may_lack = field.is_nullable() || matches!(field.data_type(), DataType::List(_));
+            arrays.push(match batch.column_by_name(field.name()) {
+                Some(column) => cast_as(field.name(), column, field.data_type())?,
+                None if may_lack => empty_column(field, batch.num_rows()),
+                None => {
                     let message = format!("the function returned a batch without the column `{}`", field.name());
                     return Err(OperatorError::pipeline(message)
                         .with_help("return all columns: a dict keeps those of the input that it does not name"));

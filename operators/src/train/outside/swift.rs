@@ -48,6 +48,11 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
         Tuning::Lora(lora) => (lora.alpha.fract() != 0.0, lora.merge),
     };
     let weighted = params.weight_column.is_some();
+    let is_uneven = !params.batch_size.is_multiple_of(own.per_device_batch_size.max(1));
+    let passes = "a step is split into passes of that many examples";
+    let is_unsaved = params.keep == Keep::Best && !saved.is_multiple_of(params.eval_steps.max(1));
+    let best = "`keep: best` needs a checkpoint at every evaluation";
+    let are_unsaved = params.checkpoints.iter().any(|step| !step.is_multiple_of(saved.max(1)));
     let unsupported = "not supported by ms-swift";
     issues.extend(refused(&[
         (own.per_device_batch_size == 0, "backend.swift.per_device_batch_size", at_least_1, "write 1"),
@@ -55,24 +60,9 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
         (own.save_steps == Some(0), "backend.swift.save_steps", at_least_1, "leave it out to save at every evaluation"),
         (own.save_total_limit == 0, "backend.swift.save_total_limit", at_least_1, "write 2"),
         (own.dataset_num_proc == 0, "backend.swift.dataset_num_proc", at_least_1, "write 1"),
-        (
-            !params.batch_size.is_multiple_of(own.per_device_batch_size.max(1)),
-            "batch_size",
-            "is not a multiple of `backend.swift.per_device_batch_size`",
-            "a step is split into passes of that many examples",
-        ),
-        (
-            params.keep == Keep::Best && !saved.is_multiple_of(params.eval_steps.max(1)),
-            "backend.swift.save_steps",
-            "is not a multiple of `eval_steps`",
-            "`keep: best` needs a checkpoint at every evaluation",
-        ),
-        (
-            params.checkpoints.iter().any(|step| !step.is_multiple_of(saved.max(1))),
-            "checkpoints",
-            "are not multiples of `backend.swift.save_steps`",
-            "save at these steps",
-        ),
+        (is_uneven, "batch_size", "is not a multiple of `backend.swift.per_device_batch_size`", passes),
+        (is_unsaved, "backend.swift.save_steps", "is not a multiple of `eval_steps`", best),
+        (are_unsaved, "checkpoints", "are not multiples of `backend.swift.save_steps`", "save at these steps"),
         (weighted, "weight_column", unsupported, "repeat examples with `rebalance` instead of weighting them"),
         (alpha, "tuning.lora.alpha", "must be a whole number for ms-swift", "only alpha / rank matters: scale both"),
         (merge, "tuning.lora.merge", unsupported, "leave it out"),
