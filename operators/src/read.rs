@@ -370,7 +370,16 @@ impl ReadKernel {
         // From 1: a layout none of whose typical fields is there does not fit.
         let (mut best, mut names) = (1, Vec::new());
         for layout in Layout::of_kind(kind).filter(|layout| self.params.layout != Some(*layout)) {
-            let fit = self.fit(layout, kind, context)?;
+            let splitting = Splitting { cut: layout.cut(), ..splitting_of(&self.params) };
+            // How well the worst of the records fits; one that cannot be parsed fits no layout.
+            let mut worst = None;
+            table::blocks(self.files.get(..1).unwrap_or_default(), splitting, context, &mut |block: Block| {
+                let records = block.raw().into_iter().take(TRIED_RECORDS);
+                let fits = records.map(|(at, _, one)| one.value().map_or(0, |(read, _)| layout.fit(kind, at, &read)));
+                worst = fits.min();
+                Flow::Stop
+            })?;
+            let fit = worst.unwrap_or(0);
             if fit > best {
                 (best, names) = (fit, Vec::new());
             }
@@ -379,20 +388,6 @@ impl ReadKernel {
             }
         }
         Ok(names)
-    }
-
-    /// Returns how well the worst of the first records of the first file fits a layout.
-    fn fit(&self, layout: Layout, kind: RecordKind, context: &Context) -> Result<usize, OperatorError> {
-        let splitting = Splitting { cut: layout.cut(), ..splitting_of(&self.params) };
-        let mut worst = None;
-        table::blocks(self.files.get(..1).unwrap_or_default(), splitting, context, &mut |block: Block| {
-            let records = block.raw().into_iter().take(TRIED_RECORDS);
-            // A record that cannot be parsed fits no layout.
-            let fits = records.map(|(at, _, record)| record.value().map_or(0, |(read, _)| layout.fit(kind, at, &read)));
-            worst = fits.min();
-            Flow::Stop
-        })?;
-        Ok(worst.unwrap_or(0))
     }
 
     /// Copies Parquet tables with their columns and types. Later files must have the columns of the first; they are
@@ -507,9 +502,7 @@ impl<'a, 'b> Sink<'a, 'b> {
         let left = self.limit.map_or(u64::MAX, |limit| limit - self.rows);
         let batch = if batch.num_rows() as u64 > left { batch.slice(0, left as usize) } else { batch };
         self.rejected += rejects.len() as u64;
-        if self.first_reject.is_none() {
-            self.first_reject = rejects.first().cloned();
-        }
+        self.first_reject = self.first_reject.take().or_else(|| rejects.first().cloned());
         self.outputs.write_rows("rejects", rejects)?;
         self.rows += batch.num_rows() as u64;
         if batch.num_rows() > 0 {

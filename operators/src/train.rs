@@ -151,43 +151,35 @@ impl Operator for Train {
 
 fn ports(params: &TrainParams, outside: bool) -> Ports {
     let method = params.method;
-    // The rows come first: the first input is the main one.
-    let ports = match method {
+    let sampled = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
+    let pairs = "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
+    let (name, rows, about) = match method {
         Method::Sft => {
-            Ports::new().rows_in("examples", &[RecordKind::Example], "The examples, with `text` and `loss_spans`.")
+            let examples = Accept::Rows(vec![RecordKind::Example]);
+            ("examples", examples, "The examples, with `text` and `loss_spans`.")
         }
-        Method::External => {
-            let about = "The rows that the program reads, of any kind.";
-            Ports::new().input_of("rows", Accept::AnyRows, Arity::One, about)
-        }
+        Method::External => ("rows", Accept::AnyRows, "The rows that the program reads, of any kind."),
         Method::Grpo | Method::ReinforcePlusPlus => {
-            let about = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
-            Ports::new().rows_in(policy::ROLLOUTS, &[RecordKind::Trajectory], about)
+            (policy::ROLLOUTS, Accept::Rows(vec![RecordKind::Trajectory]), sampled)
         }
-        Method::Dpo => {
-            let about =
-                "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
-            Ports::new().rows_in(policy::PAIRS, &policy::PAIR_KINDS, about)
-        }
+        Method::Dpo => (policy::PAIRS, Accept::Rows(policy::PAIR_KINDS.into()), pairs),
     };
+    // The rows come first: the first input is the main one.
+    let ports = Ports::new().input_of(name, rows.clone(), Arity::One, about);
     let arity = if outside { Arity::One } else { Arity::Many };
     let about = "The base model: a Hugging Face folder. With an adapter to train further: `[base, adapter]`.";
     let ports = ports.input_of(MODEL, Accept::Tree(TreeKind::Model), arity, about);
+    let about = match method {
+        Method::External => "Rows for evaluation, of any kind.",
+        Method::Dpo => "Held-out pairs, instead of a share of `pairs`.",
+        _ => "Held-out examples, instead of a share of `examples`.",
+    };
+    let ports = if method.learns_from_rewards() { ports } else { ports.input_of("eval", rows, Arity::Optional, about) };
     let ports = match method {
-        Method::Sft => {
-            let about = "Held-out examples, instead of a share of `examples`.";
-            ports.input_of("eval", Accept::Rows(vec![RecordKind::Example]), Arity::Optional, about)
-        }
-        Method::External => {
-            ports.input_of("eval", Accept::AnyRows, Arity::Optional, "Rows for evaluation, of any kind.")
-        }
+        Method::Sft | Method::External => ports,
+        Method::Dpo => policy::more_inputs(ports, "The model that the policy is tied to (default: `model`)."),
         Method::Grpo | Method::ReinforcePlusPlus => {
             policy::more_inputs(ports, "The model from which the divergence is measured (`policy_loss.kl`).")
-        }
-        Method::Dpo => {
-            let about = "Held-out pairs, instead of a share of `pairs`.";
-            let ports = ports.input_of("eval", Accept::Rows(policy::PAIR_KINDS.into()), Arity::Optional, about);
-            policy::more_inputs(ports, "The model that the policy is tied to (default: `model`).")
         }
     };
     let mut ports = ports.tree_out(MODEL, TreeKind::Model, "The trained model, or the PEFT adapter.");

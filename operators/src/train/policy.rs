@@ -1,12 +1,10 @@
 //! Reinforcement learning and preferences: rollouts or pairs in, the reference model, and the optimiser's state in and out.
 
 use searchmill_engine::operator::{Accept, Arity, Inputs, OperatorError, Outputs, Ports, TreeKind};
-use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::device::Compute;
 use searchmill_models::on_path;
 use searchmill_models::training::example::Example;
 use searchmill_models::training::fit::Fitted;
-use searchmill_models::training::recorded::Recording;
 use searchmill_models::training::scored::Judge;
 use searchmill_models::training::state::save_optimizer;
 use searchmill_schemas::RecordKind;
@@ -40,12 +38,6 @@ pub(super) fn state_input(ports: Ports) -> Ports {
 
 pub(super) fn outputs(ports: Ports) -> Ports {
     ports.tree_out(STATE, TreeKind::Files, "State of the optimiser after the last step: `optimizer.safetensors`.")
-}
-
-impl TrainParams {
-    pub(super) fn recording(&self, config: &DecoderConfig) -> Recording {
-        Recording { vocabulary: config.vocab_size, max_length: self.max_length.min(config.max_position_embeddings) }
-    }
 }
 
 /// Computes the log-probabilities of the learnt tokens under the reference model: the connected one, or, for pairs, the model

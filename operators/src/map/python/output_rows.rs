@@ -81,44 +81,34 @@ impl PythonRows {
                     Err(message) => return Ok(Err(format!("the row does not fit `output`: {message}"))),
                 };
             }
-            if let Some(message) = self.misfit(&mut made.object)? {
-                return Ok(Err(message));
+            for (name, value) in &mut made.object {
+                if self.output.as_ref().is_some_and(|output| output.columns().column_with_name(name).is_some()) {
+                    continue;
+                }
+                let Some(field) = self.others.iter().find(|field| field.name() == name) else {
+                    return Err(undeclared(name));
+                };
+                // `label` gives these columns the values of the current row, so a returned value would be lost.
+                if self.riding.contains(name) {
+                    let message = format!("the function returned the column `{name}`, which it does not take");
+                    let help = "with `remember: row`, name it in `output`, or let the function take it: it then decides \
+                                the row";
+                    return Err(OperatorError::pipeline(message).with_help(help));
+                }
+                if name == cells::METADATA && value.is_object() && is_text(field.data_type()) {
+                    *value = Value::String(value.to_string());
+                }
+                let kind = field.data_type();
+                if !fits(value, kind, field.is_nullable()) {
+                    return Ok(Err(format!("column `{name}` is {}: its type is {kind}", short_of(value))));
+                }
+            }
+            if let Some(name) = self.required.iter().find(|name| !made.object.contains_key(*name)) {
+                return Ok(Err(format!("a {} row needs `{name}`, and the function did not return it", self.kind)));
             }
             checked.push(made);
         }
         Ok(Ok(checked))
-    }
-
-    /// Returns why a row cannot be used.
-    fn misfit(&self, object: &mut Map<String, Value>) -> Result<Option<String>, OperatorError> {
-        for (name, value) in &mut *object {
-            if self.output.as_ref().is_some_and(|output| output.columns().column_with_name(name).is_some()) {
-                continue;
-            }
-            let Some(field) = self.others.iter().find(|field| field.name() == name) else {
-                return Err(undeclared(name));
-            };
-            // `label` gives these columns the values of the current row, so a returned value would be lost.
-            if self.riding.contains(name) {
-                let message = format!("the function returned the column `{name}`, which it does not take");
-                return Err(OperatorError::pipeline(message).with_help(
-                    "with `remember: row`, name it in `output`, or let the function take it: it then decides the row",
-                ));
-            }
-            if name == cells::METADATA && value.is_object() && is_text(field.data_type()) {
-                *value = Value::String(value.to_string());
-            }
-            if !fits(value, field.data_type(), field.is_nullable()) {
-                return Ok(Some(format!("column `{name}` is {}: its type is {}", short_of(value), field.data_type())));
-            }
-        }
-        for name in &self.required {
-            if !object.contains_key(name) {
-                let message = format!("a {} row needs `{name}`, and the function did not return it", self.kind);
-                return Ok(Some(message));
-            }
-        }
-        Ok(None)
     }
 
     /// Makes the rows of a batch.
