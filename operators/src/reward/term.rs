@@ -214,8 +214,8 @@ pub(super) fn add_up(
     for term in terms {
         let value = match term {
             Term::F1(_) => f1(row)?,
-            Term::Answered(_) => unit(!normalize_answer(&row.prediction).is_empty()),
-            Term::Format(_) => unit(format_fault(&row.protocol, transcript, &row.prediction).is_none()),
+            Term::Answered(_) => f64::from(!normalize_answer(&row.prediction).is_empty()),
+            Term::Format(_) => f64::from(format_fault(&row.protocol, transcript, &row.prediction).is_none()),
             Term::Retrieved(_) => retrieved(row)?,
             Term::ShortThink(_) => short_think,
             Term::Length(length) => length.of(row),
@@ -231,10 +231,6 @@ pub(super) fn add_up(
     Ok(rewarded)
 }
 
-fn unit(holds: bool) -> f64 {
-    f64::from(u8::from(holds))
-}
-
 fn f1(row: &Trajectory) -> Result<f64, Unfit> {
     require_answers(&row.golden_answers, |answer| !normalize_answer(answer).is_empty())?;
     Ok(answer_scores(&row.prediction, &row.golden_answers).f1)
@@ -245,7 +241,7 @@ fn retrieved(row: &Trajectory) -> Result<f64, Unfit> {
     if row.evidence.is_empty() {
         require_answers(&row.golden_answers, |answer| !normalize_answer(answer).is_empty())?;
     }
-    Ok(unit(grounded(row)))
+    Ok(f64::from(grounded(row)))
 }
 
 impl Length {

@@ -63,7 +63,7 @@ pub(super) fn figures(output: &RowOutput) -> Vec<(&'static str, f64)> {
                 (RECORDED, 1.0),
                 (SAMPLED, sampled.sum::<usize>() as f64),
                 (BRANCHES, branches as f64),
-                (FORKED, f64::from(u8::from(branches > 0))),
+                (FORKED, f64::from(branches > 0)),
             ]);
         }
     }

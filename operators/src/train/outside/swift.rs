@@ -221,8 +221,7 @@ impl Rendering {
 /// Returns all flags.
 pub(super) fn flags(own: &SwiftParams, params: &TrainParams, facts: &Facts, model: &Path, files: &Files) -> Flags {
     let mut rendering = Rendering(Flags::new());
-    set_model(&mut rendering, own, facts, model);
-    set_tuning(&mut rendering, &params.tuning, facts.release);
+    set_model(&mut rendering, own, &params.tuning, facts, model);
     set_data(&mut rendering, own, params, facts, files);
     set_steps(&mut rendering, own, params, facts);
     set_measurements(&mut rendering, own, params, facts, files);
@@ -244,7 +243,7 @@ fn word(value: &Value) -> String {
     }
 }
 
-fn set_model(rendering: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Path) {
+fn set_model(rendering: &mut Rendering, own: &SwiftParams, tuning: &Tuning, facts: &Facts, model: &Path) {
     rendering.set("model", model.display());
     // The model type and the template for models without thoughts.
     let (model_type, template) = match (facts.family, facts.release) {
@@ -264,13 +263,7 @@ fn set_model(rendering: &mut Rendering, own: &SwiftParams, facts: &Facts, model:
     rendering.set("use_liger_kernel", own.use_liger_kernel);
     rendering.set("gradient_checkpointing", own.gradient_checkpointing);
     rendering.set("gradient_checkpointing_kwargs", r#"{"use_reentrant": false}"#);
-}
-
-fn set_tuning(rendering: &mut Rendering, tuning: &Tuning, release: Release) {
-    let name = match release {
-        Release::Three => "train_type",
-        Release::Four => "tuner_type",
-    };
+    let name = if facts.release == Release::Three { "train_type" } else { "tuner_type" };
     match tuning {
         Tuning::Full => rendering.set(name, "full"),
         Tuning::Lora(lora) => {
