@@ -353,9 +353,9 @@ fn a_reference_holds_the_policy_back() {
     assert!(held < free * 0.8, "{held} {free}");
     let params: TrainParams =
         serde_json::from_value(json!({"method": "grpo", "policy_loss": {"kl": {"coefficient": 0.1}}})).expect("params");
-    let missing = check::reference_issues(&params, &["trajectories", "model"]);
+    let missing = check::input_issues(&params, &["trajectories", "model"]);
     assert!(missing[0].message.contains("no model to measure the divergence from"), "{missing:?}");
-    assert!(check::reference_issues(&params, &["trajectories", "model", "reference"]).is_empty());
+    assert!(check::input_issues(&params, &["trajectories", "model", "reference"]).is_empty());
 }
 
 #[test]
