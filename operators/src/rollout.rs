@@ -318,7 +318,7 @@ fn more_columns(params: &RolloutParams) -> until::More {
 
 /// Whether a tool answers the searches of a protocol in which they are text.
 fn is_live(params: &RolloutParams) -> bool {
-    tools::is_live(&params.tools, &params.protocol)
+    params.protocol != ProtocolParams::ToolCall && !params.tools.is_empty()
 }
 
 /// Whether rollouts have the column `tool_errors`.

@@ -15,6 +15,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::text_value;
 
 use super::shared::forest::Forest;
+use super::shared::issues::{refused, unmet};
 use assignment::{Unit, balanced, by_position};
 use params::{By, PartSize, SplitParams, share_of};
 
@@ -58,13 +59,10 @@ fn ports(params: &SplitParams) -> Ports {
 
 fn issues(params: &SplitParams) -> Vec<ParamIssue> {
     let mut issues: Vec<ParamIssue> = params.parts.iter().filter_map(|(name, size)| check_part(name, *size)).collect();
-    if params.parts.is_empty() {
-        issues.push(ParamIssue::new("parts", "no part is named").with_help("write `parts: {train: 0.9, test: 0.1}`"));
-    }
+    let help = "write `parts: {train: 0.9, test: 0.1}`";
+    issues.extend(refused(&[(params.parts.is_empty(), "parts", "no part is named", help)]));
     issues.extend(check_shares(&params.parts));
-    if params.by == By::Group(String::new()) {
-        issues.push(ParamIssue::new("by.group", "expected a column name"));
-    }
+    issues.extend(unmet(&[(params.by != By::Group(String::new()), "by.group", "expected a column name")]));
     issues
 }
 

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use searchmill_agent::outside::{Opener, RecordedCall, RerankParams, ToolParams, calls, searches};
-use searchmill_agent::protocol::{Protocol, ProtocolParams};
+use searchmill_agent::protocol::Protocol;
 use searchmill_agent::tool::SEARCH;
 use searchmill_data::python::PythonFunction;
 use searchmill_engine::operator::{
     Accept, Arity, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch};
+
+use crate::shared::issues::refused;
 
 /// The input whose rollouts answer in place of the services.
 pub(super) const RECORDED: &str = "recorded";
@@ -34,12 +36,8 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
     ports
 }
 
-/// Whether a tool answers the searches of a protocol in which they are text.
-pub(super) fn is_live(tools: &[ToolParams], protocol: &ProtocolParams) -> bool {
-    *protocol != ProtocolParams::ToolCall && !tools.is_empty()
-}
-
-/// Declares the services. `search` is the name of the search tool; `live`: see [`is_live`].
+/// Declares the services. `search` is the name of the search tool; `live`: a tool answers the searches of a protocol in
+/// which they are text.
 pub(super) fn declared(
     tools: &[ToolParams],
     rerank: Option<&RerankParams>,
@@ -50,20 +48,16 @@ pub(super) fn declared(
     let (checked, search, reranks) = (tools.to_vec(), search.to_owned(), rerank.is_some());
     let declaration = declaration.checks_inputs(move |inputs| {
         let has_index = inputs.contains(&"search");
-        let mut issues = Vec::new();
-        if live && has_index {
-            let message = "the index and the tool would both answer the searches: the protocol has one search";
-            let help = "leave out `search` of `from`, or `tools`; `protocol: tool_call` offers both";
-            issues.push(ParamIssue::new("tools", message).with_help(help));
-        }
+        let both = "the index and the tool would both answer the searches: the protocol has one search";
+        let help = "leave out `search` of `from`, or `tools`; `protocol: tool_call` offers both";
+        let mut issues = refused(&[(live && has_index, "tools", both, help)]);
         let clash = checked.iter().position(|tool| tool.name() == Some(search.as_str()));
         if let Some(place) = clash.filter(|_| has_index && !live) {
             issues.push(twice(place, &checked[place]));
         }
-        if reranks && !has_index && !live {
-            let issue = ParamIssue::new("rerank", "there is no search whose passages it could order");
-            issues.push(issue.with_help("add an index: `from: {search: NODE}`"));
-        }
+        let none = "there is no search whose passages it could order";
+        let lone = reranks && !has_index && !live;
+        issues.extend(refused(&[(lone, "rerank", none, "add an index: `from: {search: NODE}`")]));
         issues
     });
     let services = tools.iter().filter_map(ToolParams::service);
@@ -174,11 +168,9 @@ pub(super) fn rerank_issues(rerank: Option<&RerankParams>, cuts: bool) -> Vec<Pa
         let path = format!("rerank.{}", issue.path).trim_end_matches('.').to_owned();
         issues.push(ParamIssue { path, ..issue });
     }
-    if cuts {
-        // An audit takes the order of the passages from the record, which lacks those that were cut off.
-        let issue = ParamIssue::new("max_observation_tokens", "has no place beside `rerank`");
-        issues.push(issue.with_help("limit the passages with `rerank.keep`"));
-    }
+    // An audit takes the order of the passages from the record, which lacks those that were cut off.
+    let (no_place, help) = ("has no place beside `rerank`", "limit the passages with `rerank.keep`");
+    issues.extend(refused(&[(cuts, "max_observation_tokens", no_place, help)]));
     issues
 }
 
