@@ -162,28 +162,6 @@ pub(crate) struct Judge {
     counter: Counter,
 }
 
-impl Judge {
-    /// Opens a reward for single rollouts, whose params have no issues.
-    ///
-    /// # Errors
-    /// Fails if a term reads a column, or the tokenizer cannot be read.
-    pub(crate) fn open(params: RewardParams, context: &Context) -> Result<Self, OperatorError> {
-        if params.sum.iter().any(|term| matches!(term, Term::Column(_))) {
-            return Err(OperatorError::pipeline("`reward`: a single rollout has no other columns: remove `column`"));
-        }
-        let counter = params.count.counter(context)?;
-        Ok(Self { params, counter })
-    }
-
-    /// Returns the reward and its parts.
-    ///
-    /// # Errors
-    /// Returns why the rollout cannot be judged.
-    pub(crate) fn reward(&self, row: &Trajectory) -> Result<Rewarded, String> {
-        self.judge(row, 0, &Columns::default(), &mut Memo::default()).map_err(|unfit| unfit.message)
-    }
-}
-
 impl BlockingKernel for Judge {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(PORT)?;
@@ -229,6 +207,26 @@ impl BlockingKernel for Judge {
 }
 
 impl Judge {
+    /// Opens a reward for single rollouts, whose params have no issues.
+    ///
+    /// # Errors
+    /// Fails if a term reads a column, or the tokenizer cannot be read.
+    pub(crate) fn open(params: RewardParams, context: &Context) -> Result<Self, OperatorError> {
+        if params.sum.iter().any(|term| matches!(term, Term::Column(_))) {
+            return Err(OperatorError::pipeline("`reward`: a single rollout has no other columns: remove `column`"));
+        }
+        let counter = params.count.counter(context)?;
+        Ok(Self { params, counter })
+    }
+
+    /// Returns the reward and its parts.
+    ///
+    /// # Errors
+    /// Returns why the rollout cannot be judged.
+    pub(crate) fn reward(&self, row: &Trajectory) -> Result<Rewarded, String> {
+        self.judge(row, 0, &Columns::default(), &mut Memo::default()).map_err(|unfit| unfit.message)
+    }
+
     fn judge(&self, row: &Trajectory, index: usize, columns: &Columns, memo: &mut Memo) -> Result<Rewarded, Unfit> {
         let transcript = Transcript::from(row);
         // It counts tokens of all thoughts, so only for rewards that have it.

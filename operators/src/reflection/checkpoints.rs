@@ -57,12 +57,11 @@ impl Responses {
         let whole = tables.iter().map(|table| table.rows).sum();
         for (index, table) in tables.into_iter().enumerate() {
             let mut data = Values::optional(table, "dataset", params.dataset.as_ref())?;
-            let (mut by, mut step) = match params.checkpoints.get(index) {
-                Some(named) => (Values::Same(named.name.clone()), Values::Same(step_text(named.step))),
-                None => {
-                    let by = Values::of(table, "by", &params.keys())?;
-                    (by, Values::optional(table, "step", params.step.as_ref())?)
-                }
+            let (mut by, mut step) = if let Some(named) = params.checkpoints.get(index) {
+                (Values::Same(named.name.clone()), Values::Same(step_text(named.step)))
+            } else {
+                let by = Values::of(table, "by", &params.keys())?;
+                (by, Values::optional(table, "step", params.step.as_ref())?)
             };
             for batch in table.batches() {
                 context.check_cancelled()?;
