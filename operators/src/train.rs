@@ -224,6 +224,34 @@ impl BlockingKernel for TrainParams {
         }
         let has_state = !inputs.trees(policy::STATE).is_empty();
         let student = start.student(&self.tuning, has_state, context.seed(), &compute)?;
+        let (fitted, batches) = self.fit(&student, &data, inputs, context)?;
+        let mut more = BTreeMap::new();
+        if self.method.learns_from_rewards() {
+            let earned = Earned::read(inputs.rows(policy::ROLLOUTS)?, &data.examples)?;
+            for (step, batch) in (1..).zip(&batches) {
+                // One rollout may have several examples: it counts once.
+                let ids = batch.iter().map(|example| data.examples[*example].id.as_str());
+                more.insert(step, earned.means(&ids.collect()));
+            }
+            earned.publish(outputs);
+        }
+        self.publish(&student, folder, &fitted, &data, &more, outputs)?;
+        if self.has_state() {
+            policy::publish_state(&fitted, outputs)?;
+        }
+        outputs.write_rows("rejects", &data.rejects)
+    }
+}
+
+impl TrainParams {
+    /// Trains the student. Returns what became of it, and the numbers of the examples of each step.
+    fn fit(
+        &self,
+        student: &Student,
+        data: &Data,
+        inputs: &Inputs,
+        context: &Context,
+    ) -> Result<(Fitted, Vec<Vec<usize>>), OperatorError> {
         // Held-out examples are measured without the context, so that losses can be compared between trainings.
         let (sft, plain) = (Sft { context_weight: self.context_weight as f32 }, Sft::default());
         let policy = PolicyGradient::new(self.policy_loss.unwrap_or_default());
@@ -238,7 +266,7 @@ impl BlockingKernel for TrainParams {
             settings: self.fit_settings(),
             objective,
             evaluation,
-            student: &student,
+            student,
             examples: &data.examples,
             units: &data.units,
             held_out: &data.held_out,
@@ -246,25 +274,10 @@ impl BlockingKernel for TrainParams {
             context,
         };
         let fitted = fit.run()?;
-        let mut more = BTreeMap::new();
-        if self.method.learns_from_rewards() {
-            let earned = Earned::read(inputs.rows(policy::ROLLOUTS)?, &data.examples)?;
-            for step in 0..fitted.progressed.steps.len() as u64 {
-                // One rollout may have several examples: it counts once.
-                let ids = fit.batch(step).into_iter().map(|example| data.examples[example].id.as_str());
-                more.insert(step + 1, earned.means(&ids.collect()));
-            }
-            earned.publish(outputs);
-        }
-        self.publish(&student, folder, &fitted, &data, &more, outputs)?;
-        if self.has_state() {
-            policy::publish_state(&fitted, outputs)?;
-        }
-        outputs.write_rows("rejects", &data.rejects)
+        let batches = (0..fitted.progressed.steps.len() as u64).map(|step| fit.batch(step)).collect();
+        Ok((fitted, batches))
     }
-}
 
-impl TrainParams {
     fn publish(
         &self,
         student: &Student,
