@@ -17,7 +17,8 @@ use searchmill_models::inference::{ModelSource, Prompt, Scored, Scorer, parse_to
 use searchmill_schemas::{Message, RecordKind, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 
-use super::shared::columns::with_columns;
+use super::shared::columns::with_all;
+use super::shared::issues::unmet;
 use super::shared::unfit::Unfit;
 
 /// Computes the log-probability of a text after a rollout's conversation. By default, the gold answer replaces the
@@ -114,9 +115,7 @@ fn issues(params: &LogprobParams) -> Vec<ParamIssue> {
     for issue in &mut issues {
         issue.path = issue.path.trim_start_matches('.').to_owned();
     }
-    if params.context == Some(0) {
-        issues.push(ParamIssue::new("context", "must be at least 1"));
-    }
+    issues.extend(unmet(&[(params.context != Some(0), "context", "must be at least 1")]));
     issues
 }
 
@@ -231,15 +230,13 @@ fn scored_rows(batch: &RecordBatch, scores: &[(String, Scored)]) -> Result<Recor
     }
     let sums = Float64Array::from_iter_values(scores.iter().map(|(_, scored)| scored.sum()));
     let means = Float64Array::from_iter_values(scores.iter().map(|(_, scored)| scored.mean()));
-    let texts = StringArray::from_iter_values(scores.iter().map(|(text, _)| text));
-    let columns: [(&str, ArrayRef); 4] = [
-        ("logprob", Arc::new(sums)),
-        ("logprob_mean", Arc::new(means)),
-        ("logprob_tokens", Arc::new(tokens.finish())),
-        ("logprob_text", Arc::new(texts)),
+    let columns: [(&str, ArrayRef, bool); 4] = [
+        ("logprob", Arc::new(sums), false),
+        ("logprob_mean", Arc::new(means), false),
+        ("logprob_tokens", Arc::new(tokens.finish()), false),
+        ("logprob_text", Arc::new(StringArray::from_iter_values(scores.iter().map(|(text, _)| text))), false),
     ];
-    let new = columns.map(|(name, array)| (Field::new(name, array.data_type().clone(), false), array));
-    with_columns(batch, new.into())
+    with_all(batch, &RecordBatch::try_from_iter_with_nullable(columns)?)
 }
 
 #[cfg(test)]

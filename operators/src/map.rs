@@ -20,6 +20,7 @@ use searchmill_engine::operator::{
 };
 
 use super::shared::columns::with_fields;
+use super::shared::issues::unmet;
 use super::shared::until::Until;
 
 use params::{MapParams, ROWS};
@@ -102,12 +103,11 @@ impl Operator for Map {
             .gives(move |inputs| of_rows(given_columns(&known, inputs)))
             .gives_at_most(move |inputs| of_rows(columns_of_kind(&typed, inputs)))
             .rechecks(move |inputs, _| Ok(Box::new(MapRecheck::open(&recorded, inputs)?)));
-        match &params.policy {
-            Some(policy) => policy.declared(declaration),
-            None => {
-                declaration.issues([ParamIssue::new("policy", "a prompt needs a model: `policy: {endpoint: {…}}`")])
-            }
-        }
+        let Some(policy) = &params.policy else {
+            return declaration
+                .issues([ParamIssue::new("policy", "a prompt needs a model: `policy: {endpoint: {…}}`")]);
+        };
+        policy.declared(declaration)
     }
 
     fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -191,22 +191,17 @@ fn issues(params: &MapParams) -> Vec<ParamIssue> {
     let mut issues = python::issues_without(params);
     if let Some(policy) = &params.policy {
         issues.extend(policy.check());
-        if matches!(policy, PolicyParams::Evidence(_)) {
-            issues.push(ParamIssue::new("policy", "the evidence teacher answers no prompts"));
-        }
-        if policy.api() != Api::Chat {
-            issues.push(ParamIssue::new("policy", "a prompt needs `api: chat`"));
-        }
+        issues.extend(unmet(&[
+            (!matches!(policy, PolicyParams::Evidence(_)), "policy", "the evidence teacher answers no prompts"),
+            (policy.api() == Api::Chat, "policy", "a prompt needs `api: chat`"),
+        ]));
     }
-    if params.samples == 0 {
-        issues.push(ParamIssue::new("samples", "must be at least 1"));
-    }
-    if params.repairs > 20 {
-        issues.push(ParamIssue::new("repairs", "must be at most 20"));
-    }
-    if params.constrained && !matches!(params.policy, Some(PolicyParams::Endpoint(_))) {
-        issues.push(ParamIssue::new("constrained", "only an endpoint takes a schema"));
-    }
+    let takes_schema = matches!(params.policy, Some(PolicyParams::Endpoint(_)));
+    issues.extend(unmet(&[
+        (params.samples > 0, "samples", "must be at least 1"),
+        (params.repairs <= 20, "repairs", "must be at most 20"),
+        (!params.constrained || takes_schema, "constrained", "only an endpoint takes a schema"),
+    ]));
     match Output::new(&params.answer(), params.explode.as_deref()) {
         Ok(output) if params.constrained && output.response_format().is_none() => {
             issues.push(ParamIssue::new("constrained", "`output` is plain text: it has no schema"));

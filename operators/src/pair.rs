@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt32Array};
-use arrow::compute::{SortOptions, cast, interleave_record_batch, take_record_batch};
-use arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, Float64Array, UInt32Array};
+use arrow::compute::{SortOptions, interleave_record_batch, take_record_batch};
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use arrow::row::{RowConverter, SortField};
 use schemars::JsonSchema;
@@ -18,7 +18,9 @@ use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch, to
 use serde::{Deserialize, Serialize};
 
 use super::shared::columns::{extra, id_at, id_column, with_all};
-use super::shared::relation::{Grouping, Keys, check_key, columns_checked, directed, direction_advice};
+use super::shared::issues::unmet;
+use super::shared::numbers::numbers;
+use super::shared::relation::{Grouping, Keys, check_key, check_keys, columns_checked, directed, direction_advice};
 use super::shared::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
@@ -112,20 +114,14 @@ fn issues(params: &PairParams) -> Vec<ParamIssue> {
                 .push(ParamIssue::new(path, format!("`{text}` has no direction")).with_help(direction_advice(text))),
         }
     }
-    for (index, text) in params.by.iter().enumerate() {
-        issues.extend(check_key(&format!("by.{index}"), text));
-    }
-    for (path, list) in [("order_by", &params.order_by), ("by", &params.by)] {
-        if list.is_empty() {
-            issues.push(ParamIssue::new(path, "name at least one column"));
-        }
-    }
-    if !(params.margin.is_finite() && params.margin >= 0.0) {
-        issues.push(ParamIssue::new("margin", format!("must be 0 or more, found {}", params.margin)));
-    }
-    if params.pairs_per_question == 0 {
-        issues.push(ParamIssue::new("pairs_per_question", "must be at least 1"));
-    }
+    issues.extend(check_keys("by", &params.by));
+    let margin = format!("must be 0 or more, found {}", params.margin);
+    issues.extend(unmet(&[
+        (!params.order_by.is_empty(), "order_by", "name at least one column"),
+        (!params.by.is_empty(), "by", "name at least one column"),
+        (params.margin.is_finite() && params.margin >= 0.0, "margin", &margin),
+        (params.pairs_per_question > 0, "pairs_per_question", "must be at least 1"),
+    ]));
     issues
 }
 
@@ -158,15 +154,11 @@ impl Ranking {
 
     fn values(&self, batch: &RecordBatch) -> Result<Values, OperatorError> {
         let columns = self.keys.values(batch)?;
-        let mut numbers = Vec::new();
+        let mut floats = Vec::new();
         for column in &columns {
-            let is_number = column.data_type().is_numeric() || *column.data_type() == DataType::Boolean;
-            numbers.push(match is_number.then(|| cast(column, &DataType::Float64)) {
-                Some(floats) => Some(floats?.as_primitive::<Float64Type>().clone()),
-                None => None,
-            });
+            floats.push(if column.data_type().is_null() { None } else { numbers(column)? });
         }
-        Ok(Values { columns, numbers })
+        Ok(Values { columns, numbers: floats })
     }
 }
 
@@ -222,26 +214,6 @@ struct Tally {
 impl BlockingKernel for PairParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(TRAJECTORIES)?;
-        let mut tally = Tally::default();
-        let mut pairs = Vec::new();
-        for (question, ranked) in self.ranked(rows, outputs, context)? {
-            pairs.extend(self.pairs(&question, ranked, &mut tally));
-        }
-        let count = pairs.len();
-        write(rows, pairs, outputs, context)?;
-        tally.report(count, outputs);
-        Ok(())
-    }
-}
-
-impl PairParams {
-    /// Returns the rows of each group, the best first. Rejects rows without a rank.
-    fn ranked(
-        &self,
-        rows: &RowsInput,
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<Vec<(String, Vec<Ranked>)>, OperatorError> {
         let ranking = Ranking::new(&rows.schema, &self.order_by)?;
         let mut grouping = Grouping::new(&rows.schema, "by", &self.by)?;
         let mut groups: Vec<Vec<Ranked>> = Vec::new();
@@ -265,13 +237,20 @@ impl PairParams {
             }
             start += batch.num_rows() as u32;
         }
-        for ranked in &mut groups {
+        let (mut pairs, mut tally) = (Vec::new(), Tally::default());
+        for (question, mut ranked) in grouping.labels().zip(groups) {
             // Stable: of equal ranks, the first row in input order.
             ranked.sort_by(|a, b| a.key.cmp(&b.key));
+            pairs.extend(self.pairs(question, ranked, &mut tally));
         }
-        Ok(grouping.labels().cloned().zip(groups).collect())
+        let count = pairs.len();
+        write(rows, pairs, outputs, context)?;
+        tally.report(count, outputs);
+        Ok(())
     }
+}
 
+impl PairParams {
     /// Pairs the rows of a question from both ends.
     fn pairs(&self, question: &str, ranked: Vec<Ranked>, tally: &mut Tally) -> Vec<Chosen> {
         let (mut pairs, mut ranked) = (Vec::new(), ranked.into_iter());

@@ -53,11 +53,8 @@ impl Operator for Plot {
     ];
 
     fn declare(params: &PlotParams) -> Declaration {
-        let ports = Ports::new().any_rows_in(ROWS, "The rows to draw.").tree_out(
-            PLOT,
-            TreeKind::Report,
-            "`plot.svg`, and `plot.html`: the plot with the numbers.",
-        );
+        let about = "`plot.svg`, and `plot.html`: the plot with the numbers.";
+        let ports = Ports::new().any_rows_in(ROWS, "The rows to draw.").tree_out(PLOT, TreeKind::Report, about);
         let checked = params.clone();
         Declaration::pure(ports).issues(params.issues()).checks_columns(move |tables| {
             let mut issues = checked.column_issues(tables);

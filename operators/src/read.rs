@@ -161,17 +161,6 @@ impl BlockingKernel for ReadKernel {
 /// Number of records on which other layouts are tried if none could be read.
 const TRIED_RECORDS: usize = 5;
 
-/// Returns the field names of a record, including empty cells; empty for an unreadable record.
-fn field_names(record: Raw<'_>) -> BTreeSet<String> {
-    match record {
-        Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
-        Raw::Json(_) => match record.value() {
-            Ok((Value::Object(fields), _)) => fields.into_iter().map(|(name, _)| name).collect(),
-            _ => BTreeSet::new(),
-        },
-    }
-}
-
 impl ReadKernel {
     /// Takes the rows and rejects of a block.
     fn accept(&self, sink: &mut Sink<'_, '_>, decoded: Decoded, context: &Context) -> Result<Flow, OperatorError> {
@@ -220,8 +209,13 @@ impl ReadKernel {
     }
 
     fn kind_decoder(&self, kind: RecordKind, context: &Context) -> Result<Decoder, OperatorError> {
-        let absent = if kind == RecordKind::Trajectory { self.absent(context)? } else { None };
         let schema = kind.schema();
+        let (mut absent, mut conversation) = (None, None);
+        // Conversations have many forms.
+        if kind == RecordKind::Trajectory {
+            absent = self.absent(context)?;
+            conversation = Some([schema.index_of("messages")?, schema.index_of("protocol")?]);
+        }
         let columns = &self.params.columns;
         let mut origins = Vec::with_capacity(schema.fields().len());
         for field in schema.fields() {
@@ -245,12 +239,6 @@ impl ReadKernel {
             schema.fields(),
             ids,
         );
-        // Conversations have many forms.
-        let conversation = if kind == RecordKind::Trajectory {
-            Some([schema.index_of("messages")?, schema.index_of("protocol")?])
-        } else {
-            None
-        };
         if once && plain && !cells && conversation.is_none() {
             return Ok(Decoder::Direct(target));
         }
@@ -354,7 +342,14 @@ impl ReadKernel {
             }
             table::blocks(std::slice::from_ref(file), splitting_of(&self.params), context, &mut |block: Block| {
                 for (_, _, record) in block.raw() {
-                    let fields = field_names(record);
+                    // The names of its fields, those of empty cells too; none of an unreadable record.
+                    let fields: BTreeSet<String> = match record {
+                        Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
+                        Raw::Json(_) => match record.value() {
+                            Ok((Value::Object(fields), _)) => fields.into_iter().map(|(name, _)| name).collect(),
+                            _ => BTreeSet::new(),
+                        },
+                    };
                     missing.retain(|(_, field)| !fields.contains(field));
                     seen.extend(fields.into_iter().take(FIELDS_TOLD));
                     if missing.is_empty() {
@@ -375,7 +370,16 @@ impl ReadKernel {
         // From 1: a layout none of whose typical fields is there does not fit.
         let (mut best, mut names) = (1, Vec::new());
         for layout in Layout::of_kind(kind).filter(|layout| self.params.layout != Some(*layout)) {
-            let fit = self.fit(layout, kind, context)?;
+            let splitting = Splitting { cut: layout.cut(), ..splitting_of(&self.params) };
+            // How well the worst of the records fits; one that cannot be parsed fits no layout.
+            let mut worst = None;
+            table::blocks(self.files.get(..1).unwrap_or_default(), splitting, context, &mut |block: Block| {
+                let records = block.raw().into_iter().take(TRIED_RECORDS);
+                let fits = records.map(|(at, _, one)| one.value().map_or(0, |(read, _)| layout.fit(kind, at, &read)));
+                worst = fits.min();
+                Flow::Stop
+            })?;
+            let fit = worst.unwrap_or(0);
             if fit > best {
                 (best, names) = (fit, Vec::new());
             }
@@ -384,21 +388,6 @@ impl ReadKernel {
             }
         }
         Ok(names)
-    }
-
-    /// Returns how well the worst of the first records of the first file fits a layout.
-    fn fit(&self, layout: Layout, kind: RecordKind, context: &Context) -> Result<usize, OperatorError> {
-        let splitting = Splitting { cut: layout.cut(), ..splitting_of(&self.params) };
-        let mut worst = None;
-        table::blocks(self.files.get(..1).unwrap_or_default(), splitting, context, &mut |block: Block| {
-            let records = block.raw().into_iter().take(TRIED_RECORDS);
-            // A record that cannot be parsed fits no layout.
-            let fits =
-                records.map(|(line, _, record)| record.value().map_or(0, |(value, _)| layout.fit(kind, line, &value)));
-            worst = fits.min();
-            Flow::Stop
-        })?;
-        Ok(worst.unwrap_or(0))
     }
 
     /// Copies Parquet tables with their columns and types. Later files must have the columns of the first; they are
@@ -410,9 +399,8 @@ impl ReadKernel {
             let (own, batches) = parquet_file::batches(file, context)?;
             for field in own.fields().iter().filter(|field| has_bytes(field.data_type())) {
                 let (shown, name) = (&file.shown, field.name());
-                context
-                    .progress()
-                    .log(&format!("`{shown}`: the column `{name}` holds bytes that are no text; they stay bytes"));
+                let remark = format!("`{shown}`: the column `{name}` holds bytes that are no text; they stay bytes");
+                context.progress().log(&remark);
             }
             let schema = schema.get_or_insert_with(|| Arc::new(Schema::new(own.fields().clone())));
             for batch in batches {
@@ -514,9 +502,7 @@ impl<'a, 'b> Sink<'a, 'b> {
         let left = self.limit.map_or(u64::MAX, |limit| limit - self.rows);
         let batch = if batch.num_rows() as u64 > left { batch.slice(0, left as usize) } else { batch };
         self.rejected += rejects.len() as u64;
-        if self.first_reject.is_none() {
-            self.first_reject = rejects.first().cloned();
-        }
+        self.first_reject = self.first_reject.take().or_else(|| rejects.first().cloned());
         self.outputs.write_rows("rejects", rejects)?;
         self.rows += batch.num_rows() as u64;
         if batch.num_rows() > 0 {
@@ -568,25 +554,4 @@ fn nothing_readable(reject: &Reject, rejected: u64, fitting: &[String], kernel: 
 }
 
 #[cfg(test)]
-#[path = "read_tests.rs"]
 pub(crate) mod tests;
-
-#[cfg(test)]
-#[path = "read_layout_tests.rs"]
-mod layout_tests;
-
-#[cfg(test)]
-#[path = "read_exchange_tests.rs"]
-mod exchange_tests;
-
-#[cfg(test)]
-#[path = "read_files_tests.rs"]
-mod files_tests;
-
-#[cfg(test)]
-#[path = "read_faults_tests.rs"]
-mod faults_tests;
-
-#[cfg(test)]
-#[path = "read_forms_tests.rs"]
-mod forms_tests;

@@ -10,13 +10,13 @@ use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    RowsInput,
 };
 use serde::{Deserialize, Serialize};
 
 use super::shared::columns::id_column;
 use super::shared::html::plot::shorten;
-use super::shared::relation::{Grouping, Keys, ROWS, allot, below, check_key, columns_checked};
+use super::shared::issues::unmet;
+use super::shared::relation::{Grouping, Keys, ROWS, allot, below, check_keys, columns_checked};
 
 /// Balances rows by group: drops rows from groups that have too many and, if allowed, repeats rows in groups that
 /// have too few. Rows keep their order and columns. A repeat follows its row and has `~1`, `~2`, … appended to its
@@ -100,41 +100,30 @@ impl Operator for Rebalance {
 }
 
 fn issues(params: &RebalanceParams) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    for (index, text) in params.by.iter().enumerate() {
-        issues.extend(check_key(&format!("by.{index}"), text));
-    }
-    if params.by.is_empty() {
-        issues.push(ParamIssue::new("by", "name at least one column"));
-    }
-    if params.max_repeats == 0 {
-        issues.push(ParamIssue::new("max_repeats", "must be at least 1"));
-    }
-    issues.extend(check_mode(&params.mode));
-    issues
-}
-
-fn check_mode(mode: &Mode) -> Vec<ParamIssue> {
-    match mode {
-        Mode::Uniform => Vec::new(),
-        Mode::Tempered { temperature } if temperature.is_finite() && *temperature >= 1.0 => Vec::new(),
-        Mode::Tempered { temperature } => {
-            vec![ParamIssue::new("mode.tempered.temperature", format!("must be 1 or more, found {temperature}"))]
+    let mut issues = check_keys("by", &params.by);
+    issues.extend(unmet(&[
+        (!params.by.is_empty(), "by", "name at least one column"),
+        (params.max_repeats > 0, "max_repeats", "must be at least 1"),
+    ]));
+    match &params.mode {
+        Mode::Tempered { temperature } if !(temperature.is_finite() && *temperature >= 1.0) => {
+            let message = format!("must be 1 or more, found {temperature}");
+            issues.push(ParamIssue::new("mode.tempered.temperature", message));
         }
         Mode::Ratios(ratios) if !ratios.values().any(|&ratio| ratio > 0.0) => {
-            vec![ParamIssue::new("mode.ratios", "at least one group needs a ratio above 0")]
+            issues.push(ParamIssue::new("mode.ratios", "at least one group needs a ratio above 0"));
         }
         Mode::Ratios(ratios) => {
-            let mut issues = Vec::new();
             for (name, ratio) in ratios {
                 if !(ratio.is_finite() && *ratio >= 0.0) {
                     let message = format!("must be 0 or more, found {ratio}");
                     issues.push(ParamIssue::new(format!("mode.ratios.{name}"), message));
                 }
             }
-            issues
         }
+        Mode::Uniform | Mode::Tempered { .. } => {}
     }
+    issues
 }
 
 /// A group with its row counts before and after.
@@ -147,9 +136,20 @@ struct Group {
 impl BlockingKernel for RebalanceParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(ROWS)?;
-        let mut taken = TakenIds::default();
-        let (labels, members) = self.group(rows, &mut taken, context)?;
-        let groups = self.share(labels, &members)?;
+        // Ids with `~`, from an earlier `rebalance`: repeats must not reuse them.
+        let mut taken = HashSet::new();
+        let mut grouping = Grouping::new(&rows.schema, "by", &self.by)?;
+        let mut members = Vec::new();
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            members.extend(grouping.assign(&batch)?);
+            if let Some(ids) = id_column(&batch) {
+                // Only these can equal the id of a repeat: the set is small.
+                taken.extend(ids.iter().flatten().filter(|id| id.contains('~')).map(str::to_owned));
+            }
+        }
+        let groups = self.share(grouping.labels().cloned().collect(), &members)?;
         let copies = draw(&groups, &members, context.seed());
         // The rows are read again: only their groups were held in memory.
         let mut start = 0;
@@ -169,30 +169,22 @@ impl BlockingKernel for RebalanceParams {
 }
 
 impl RebalanceParams {
-    /// Labels of the groups, and the group of each row.
-    fn group(
-        &self,
-        rows: &RowsInput,
-        taken: &mut TakenIds,
-        context: &Context,
-    ) -> Result<(Vec<String>, Vec<u32>), OperatorError> {
-        let mut grouping = Grouping::new(&rows.schema, "by", &self.by)?;
-        let mut members = Vec::new();
-        for batch in rows.batches() {
-            context.check_cancelled()?;
-            let batch = batch?;
-            members.extend(grouping.assign(&batch)?);
-            taken.learn(&batch);
-        }
-        Ok((grouping.labels().cloned().collect(), members))
-    }
-
+    /// Sizes the groups; `members` has the group of each row.
     fn share(&self, labels: Vec<String>, members: &[u32]) -> Result<Vec<Group>, OperatorError> {
         let mut counts = vec![0_u64; labels.len()];
         for &group in members {
             counts[group as usize] += 1;
         }
-        let weights = self.weights(&labels, &counts)?;
+        let weights: Vec<f64> = match &self.mode {
+            Mode::Uniform => vec![1.0; labels.len()],
+            Mode::Tempered { temperature } => {
+                counts.iter().map(|&count| (count as f64).powf(1.0 / temperature)).collect()
+            }
+            Mode::Ratios(ratios) => {
+                require_groups(ratios, &labels)?;
+                labels.iter().map(|label| ratios.get(label).copied().unwrap_or(0.0)).collect()
+            }
+        };
         let caps: Vec<u64> = counts.iter().map(|&count| count * u64::from(self.max_repeats)).collect();
         let after = allot(&weights, &caps, self.rows);
         let mut groups = Vec::with_capacity(labels.len());
@@ -200,19 +192,6 @@ impl RebalanceParams {
             groups.push(Group { label, before, after });
         }
         Ok(groups)
-    }
-
-    fn weights(&self, labels: &[String], counts: &[u64]) -> Result<Vec<f64>, OperatorError> {
-        match &self.mode {
-            Mode::Uniform => Ok(vec![1.0; labels.len()]),
-            Mode::Tempered { temperature } => {
-                Ok(counts.iter().map(|&count| (count as f64).powf(1.0 / temperature)).collect())
-            }
-            Mode::Ratios(ratios) => {
-                require_groups(ratios, labels)?;
-                Ok(labels.iter().map(|label| ratios.get(label).copied().unwrap_or(0.0)).collect())
-            }
-        }
     }
 }
 
@@ -267,32 +246,19 @@ fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(
     }
 }
 
-/// Ids with `~` in the input, from an earlier `rebalance`; repeats must not reuse them.
-#[derive(Default)]
-struct TakenIds(HashSet<String>);
-
-impl TakenIds {
-    fn learn(&mut self, batch: &RecordBatch) {
-        if let Some(ids) = id_column(batch) {
-            // Only these can equal the id of a repeat: the set is small.
-            self.0.extend(ids.iter().flatten().filter(|id| id.contains('~')).map(str::to_owned));
-        }
-    }
-
-    /// Returns `id~1`, or the next free number.
-    fn next(&mut self, id: &str, number: &mut u32) -> String {
-        loop {
-            *number += 1;
-            let name = format!("{id}~{number}");
-            if self.0.is_empty() || self.0.insert(name.clone()) {
-                return name;
-            }
+/// Returns `id~1`, or the next free number.
+fn next_id(id: &str, number: &mut u32, taken: &mut HashSet<String>) -> String {
+    loop {
+        *number += 1;
+        let name = format!("{id}~{number}");
+        if taken.is_empty() || taken.insert(name.clone()) {
+            return name;
         }
     }
 }
 
 /// Repeats each row of a batch as often as requested.
-fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<RecordBatch, OperatorError> {
+fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut HashSet<String>) -> Result<RecordBatch, OperatorError> {
     let places = copies.iter().enumerate().flat_map(|(row, &times)| std::iter::repeat_n(row as u32, times as usize));
     let result = take_record_batch(batch, &UInt32Array::from_iter_values(places))?;
     if copies.iter().all(|&times| times <= 1) {
@@ -304,7 +270,7 @@ fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<R
         let mut number = 0;
         for repeat in 0..times {
             named.push(match id {
-                Some(id) if repeat > 0 => Some(taken.next(id, &mut number)),
+                Some(id) if repeat > 0 => Some(next_id(id, &mut number, taken)),
                 id => id.map(str::to_owned),
             });
         }
@@ -316,6 +282,9 @@ fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<R
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
+/// Characters of a group's label in the table. (A formatted width is limited to 65,535.)
+const SHOWN: usize = 60;
+
 /// Reports the groups before and after as a table (largest first), and the figures.
 fn report(groups: &[Group], copies: &[u32], outputs: &mut Outputs) {
     let before = groups.iter().map(|group| group.before).sum::<u64>();
@@ -325,13 +294,6 @@ fn report(groups: &[Group], copies: &[u32], outputs: &mut Outputs) {
     outputs.figure("rows_after", after as f64);
     outputs.figure("rows_left_out", copies.iter().filter(|&&times| times == 0).count() as f64);
     outputs.figure("rows_repeated", copies.iter().filter(|&&times| times > 1).count() as f64);
-    outputs.summary(&table(groups, before, after));
-}
-
-/// Characters of a group's label in the table. (A formatted width is limited to 65,535.)
-const SHOWN: usize = 60;
-
-fn table(groups: &[Group], before: u64, after: u64) -> String {
     let width = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0).clamp(5, SHOWN);
     let mut text = format!("{:<width$}  {:>8} {:>7}  {:>8} {:>7}\n", "group", "before", "share", "after", "share");
     let mut sorted: Vec<&Group> = groups.iter().collect();
@@ -343,7 +305,7 @@ fn table(groups: &[Group], before: u64, after: u64) -> String {
         let (old_share, new_share) = (percent(old, before), percent(new, after));
         writeln!(text, "{label:<width$}  {old:>8} {old_share:>7}  {new:>8} {new_share:>7}").ok();
     }
-    text
+    outputs.summary(&text);
 }
 
 fn percent(part: u64, all: u64) -> String {

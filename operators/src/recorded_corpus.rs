@@ -58,9 +58,7 @@ impl Operator for RecordedCorpus {
 struct Seen {
     title: Option<String>,
     text: String,
-    tool: String,
-    arguments: Value,
-    source: String,
+    metadata: Value,
     trajectories: Vec<String>,
 }
 
@@ -88,9 +86,8 @@ impl BlockingKernel for RecordedCorpusParams {
         outputs.figure("failed_calls", failed as f64);
         outputs.figure("documents", seen.len() as f64);
         let mut documents = Vec::with_capacity(seen.len());
-        for (id, Seen { title, text, tool, arguments, source, trajectories }) in seen {
-            let metadata =
-                json!({"tool": tool, "arguments": arguments, "source": source, "trajectories": trajectories});
+        for (id, Seen { title, text, mut metadata, trajectories }) in seen {
+            metadata["trajectories"] = json!(trajectories);
             documents.push(Document { id, title, text, metadata: Some(metadata.to_string()) });
         }
         outputs.write_rows("documents", &documents)
@@ -112,13 +109,10 @@ fn take(call: &RecordedCall<'_>, trajectory: &str, seen: &mut IndexMap<String, S
             continue;
         }
         let id = content_id(title.as_deref().unwrap_or_default(), text);
-        let found = seen.entry(id).or_insert_with(|| Seen {
-            title,
-            text: text.to_owned(),
-            tool: call.tool.to_owned(),
-            arguments: call.arguments.clone(),
-            source: observation.or(observations.first()).map(|one| one.chunk_id.clone()).unwrap_or_default(),
-            trajectories: Vec::new(),
+        let found = seen.entry(id).or_insert_with(|| {
+            let source = observation.or(observations.first()).map_or("", |one| &one.chunk_id);
+            let metadata = json!({"tool": call.tool, "arguments": call.arguments, "source": source});
+            Seen { title, text: text.to_owned(), metadata, trajectories: Vec::new() }
         });
         // The calls of a rollout come one after the other, so its id can only be the last one.
         if found.trajectories.last().is_none_or(|last| last != trajectory) {

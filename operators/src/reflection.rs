@@ -26,7 +26,7 @@ use super::shared::columns::with_columns;
 use super::shared::html::{write, write_json};
 use super::shared::statistics::Bootstrap;
 use checkpoints::{Responses, Row, TRAJECTORIES};
-use measure::{Length, correlations, measure_groups};
+use measure::{Length, correlations, groups};
 use page::Report;
 use params::ReflectionParams;
 
@@ -65,13 +65,9 @@ impl Operator for Reflection {
     ];
 
     fn declare(params: &ReflectionParams) -> Declaration {
+        let rollouts = Accept::Rows(vec![RecordKind::Trajectory]);
         let ports = Ports::new()
-            .input_of(
-                TRAJECTORIES,
-                Accept::Rows(vec![RecordKind::Trajectory]),
-                Arity::Many,
-                "Rollouts of one or several checkpoints.",
-            )
+            .input_of(TRAJECTORIES, rollouts, Arity::Many, "Rollouts of one or several checkpoints.")
             .rows_out("metrics", RecordKind::Metric, METRICS)
             .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.");
         Declaration::seeded(ports).issues(params.issues())
@@ -92,7 +88,7 @@ impl BlockingKernel for ReflectionParams {
         let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
         // One unit for all checkpoints: figures in different units cannot be compared.
         let length = Length::of(&all.rows);
-        let (checkpoints, together) = measure_groups(&all, length, self.score, &bootstrap);
+        let (checkpoints, together) = groups(&all, length, self.score, &bootstrap);
         let report = Report {
             params: self,
             seed: context.seed(),
@@ -105,7 +101,21 @@ impl BlockingKernel for ReflectionParams {
             responses: all.rows.len(),
             unscored: all.rows.iter().filter(|row| row.response.score.is_none()).count(),
         };
-        publish(&report, outputs)
+        let rows = report.metrics();
+        if !rows.is_empty() {
+            // Figures of different lexicons cannot be compared, so each row names its own.
+            let digests: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|_| &report.lexicon)));
+            let lexicon = (Field::new("lexicon", DataType::Utf8, false), digests);
+            outputs.write("metrics", &with_columns(&to_batch(&rows)?, vec![lexicon])?)?;
+        }
+        let folder = outputs.tree("report")?;
+        write(&folder.join("report.html"), &report.page())?;
+        write_json(&folder.join("report.json"), &report.json())?;
+        outputs.summary(&report.summary());
+        for row in rows.iter().filter(|row| row.group == "all") {
+            outputs.figure(&row.name, row.value);
+        }
+        Ok(())
     }
 }
 
@@ -122,22 +132,4 @@ fn phrases(rows: &[Row]) -> Vec<(String, usize)> {
     // Stable: phrases with the same count stay in the order of the alphabet.
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counts
-}
-
-fn publish(report: &Report<'_>, outputs: &mut Outputs) -> Result<(), OperatorError> {
-    let rows = report.metrics();
-    if !rows.is_empty() {
-        // Figures of different lexicons cannot be compared, so each row names its own.
-        let digests: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|_| &report.lexicon)));
-        let lexicon = (Field::new("lexicon", DataType::Utf8, false), digests);
-        outputs.write("metrics", &with_columns(&to_batch(&rows)?, vec![lexicon])?)?;
-    }
-    let folder = outputs.tree("report")?;
-    write(&folder.join("report.html"), &report.page())?;
-    write_json(&folder.join("report.json"), &report.json())?;
-    outputs.summary(&report.summary());
-    for row in rows.iter().filter(|row| row.group == "all") {
-        outputs.figure(&row.name, row.value);
-    }
-    Ok(())
 }

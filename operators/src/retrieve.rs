@@ -10,7 +10,7 @@ use searchmill_engine::operator::{
     Accept, Arity, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, Ports,
     TreeKind, allow_names, named_or_tagged,
 };
-use searchmill_retrieval::{Found, Fusion, Search, SearchSettings, default_pool, default_top_k, is_zero};
+use searchmill_retrieval::{Fusion, Search, SearchSettings, default_pool, default_top_k, is_zero};
 use searchmill_schemas::{Hit, RecordKind, text_column, text_value, to_batch};
 use serde::{Deserialize, Serialize};
 
@@ -82,29 +82,25 @@ impl Operator for Retrieve {
     ];
 
     fn declare(params: &RetrieveParams) -> Declaration {
+        let about = "Indexes to search; their order breaks ties.";
         let ports = Ports::new()
             .rows_in("questions", &[RecordKind::Question], "Questions to search for.")
-            .input_of(
-                "search",
-                Accept::Tree(TreeKind::Index),
-                Arity::Many,
-                "Indexes to search; their order breaks ties.",
-            )
+            .input_of("search", Accept::Tree(TreeKind::Index), Arity::Many, about)
             .rows_out("hits", RecordKind::Hit, "Hits of each question, best first.");
-        let settings = params.settings();
-        let declaration = Declaration::pure(ports).issues(settings.check(""));
-        // The indexes' encoders run on the GPU, for queries.
-        let declaration = declaration.checks_variants("search", move |kinds| settings.check_kinds("", kinds));
-        let declaration = declaration.gives(|inputs| {
-            let Some(questions) = inputs.get("questions") else { return BTreeMap::new() };
-            let hits = carried_fields(&RecordKind::Hit.schema(), questions, RecordKind::Question);
-            BTreeMap::from([("hits".to_owned(), hits)])
-        });
-        let query = params.query.clone();
-        let declaration = declaration.checks_columns(move |tables| {
-            columns_checked(tables, "questions", |schema| check_query(schema, &query)).into_iter().collect()
-        });
-        declaration.uses_gpus(true)
+        let (settings, query) = (params.settings(), params.query.clone());
+        Declaration::pure(ports)
+            .issues(settings.check(""))
+            .checks_variants("search", move |kinds| settings.check_kinds("", kinds))
+            .gives(|inputs| {
+                let Some(questions) = inputs.get("questions") else { return BTreeMap::new() };
+                let hits = carried_fields(&RecordKind::Hit.schema(), questions, RecordKind::Question);
+                BTreeMap::from([("hits".to_owned(), hits)])
+            })
+            .checks_columns(move |tables| {
+                columns_checked(tables, "questions", |schema| check_query(schema, &query)).into_iter().collect()
+            })
+            // The indexes' encoders run on the GPU, for queries.
+            .uses_gpus(true)
     }
 
     fn open(params: &RetrieveParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -150,7 +146,20 @@ impl MapKernel for Retrieval {
         let (mut hits, mut origins) = (Vec::new(), Vec::new());
         for ((row, text), found) in rows.into_iter().zip(&texts).zip(self.search.search_batch(&texts)?) {
             origins.extend(std::iter::repeat_n(row as u32, found.len()));
-            hits.extend(found.into_iter().zip(1..).map(|(found, rank)| hit(ids.value(row), text, rank, found)));
+            for (rank, found) in (1..).zip(found) {
+                hits.push(Hit {
+                    id: format!("{}@{rank}", ids.value(row)),
+                    question_id: ids.value(row).to_owned(),
+                    query: (*text).to_owned(),
+                    rank,
+                    score: found.score,
+                    chunk_id: found.chunk_id,
+                    document_id: found.document_id,
+                    title: found.title,
+                    contents: found.contents,
+                    sources: found.sources,
+                });
+            }
         }
         // After the search: if that fails, the batch has no output at all.
         for reject in rejects {
@@ -158,21 +167,6 @@ impl MapKernel for Retrieval {
         }
         output.push("hits", carried(&to_batch(&hits)?, batch, RecordKind::Question, origins)?);
         Ok(())
-    }
-}
-
-fn hit(question: &str, query: &str, rank: i32, found: Found) -> Hit {
-    Hit {
-        id: format!("{question}@{rank}"),
-        question_id: question.to_owned(),
-        query: query.to_owned(),
-        rank,
-        score: found.score,
-        chunk_id: found.chunk_id,
-        document_id: found.document_id,
-        title: found.title,
-        contents: found.contents,
-        sources: found.sources,
     }
 }
 

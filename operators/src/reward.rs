@@ -7,11 +7,8 @@ mod term;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, Float64Array, Float64Builder, ListBuilder, RecordBatch, StringBuilder, StructBuilder, UInt32Array,
-};
+use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::take_record_batch;
-use arrow::datatypes::{DataType, Field, Fields};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_agent::reward::deepsearch_rl::ShortThink;
@@ -21,11 +18,12 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     Repeatability,
 };
-use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
+use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 use searchmill_text::chunking::{Counter, Memo};
 use serde::{Deserialize, Serialize};
 
-use super::shared::columns::with_columns;
+use super::shared::columns::{lists, with_all};
+use super::shared::issues::unmet;
 use super::shared::relation::columns_checked;
 use super::shared::unfit::Unfit;
 use crate::chunk::Count;
@@ -90,11 +88,9 @@ impl Operator for Reward {
     ];
 
     fn declare(params: &RewardParams) -> Declaration {
-        let ports = Ports::new().rows_in(PORT, &[RecordKind::Trajectory], "The rollouts.").rows_out(
-            PORT,
-            RecordKind::Trajectory,
-            "The rollouts with their rewards, in the order of the input.",
-        );
+        let about = "The rollouts with their rewards, in the order of the input.";
+        let ports = Ports::new().rows_in(PORT, &[RecordKind::Trajectory], "The rollouts.");
+        let ports = ports.rows_out(PORT, RecordKind::Trajectory, about);
         let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant(PORT).gives(|inputs| {
             let mut outputs = BTreeMap::new();
             if let Some(schema) = inputs.get(PORT)
@@ -117,7 +113,7 @@ impl Operator for Reward {
 
     fn open(params: &RewardParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let counter = params.count.counter(context)?;
-        Ok(Kernel::Blocking(Box::new(Rewarding { params: params.clone(), counter })))
+        Ok(Kernel::Blocking(Box::new(Judge { params: params.clone(), counter })))
     }
 }
 
@@ -145,68 +141,58 @@ pub(crate) fn issues(params: &RewardParams) -> Vec<ParamIssue> {
         }
         _ => {}
     }
-    if let Some(scores) = params.format_scores {
-        issues.extend(format_issues(params, scores));
-    }
-    issues
-}
-
-fn format_issues(params: &RewardParams, scores: FormatScores) -> Vec<ParamIssue> {
-    if !params.system.is_some_and(System::has_format_scores) {
-        return vec![
-            ParamIssue::new("format_scores", "belongs to `system: search-r1-v0.3`")
-                .with_help("remove it, or write that system"),
-        ];
-    }
-    let mut issues = Vec::new();
-    for (name, score) in [("structure", scores.structure), ("answer", scores.answer), ("retrieval", scores.retrieval)] {
-        if !score.is_finite() {
-            issues.push(ParamIssue::new(format!("format_scores.{name}"), "is not a finite number"));
+    match params.format_scores {
+        Some(_) if !params.system.is_some_and(System::has_format_scores) => {
+            let issue = ParamIssue::new("format_scores", "belongs to `system: search-r1-v0.3`");
+            issues.push(issue.with_help("remove it, or write that system"));
         }
+        Some(FormatScores { structure, answer, retrieval }) => issues.extend(unmet(&[
+            (structure.is_finite(), "format_scores.structure", "is not a finite number"),
+            (answer.is_finite(), "format_scores.answer", "is not a finite number"),
+            (retrieval.is_finite(), "format_scores.retrieval", "is not a finite number"),
+        ])),
+        None => {}
     }
     issues
 }
 
-struct Rewarding {
+/// Judges the rollouts of a table, or single ones.
+pub(crate) struct Judge {
     params: RewardParams,
     counter: Counter,
 }
 
-/// Judges single rollouts, outside a table.
-pub(crate) struct Judge(Rewarding);
-
-impl Judge {
-    /// Opens a reward whose params have no issues.
-    ///
-    /// # Errors
-    /// Fails if a term reads a column, or the tokenizer cannot be read.
-    pub(crate) fn open(params: RewardParams, context: &Context) -> Result<Self, OperatorError> {
-        if params.sum.iter().any(|term| matches!(term, Term::Column(_))) {
-            return Err(OperatorError::pipeline("`reward`: a single rollout has no other columns: remove `column`"));
-        }
-        let counter = params.count.counter(context)?;
-        Ok(Self(Rewarding { params, counter }))
-    }
-
-    /// Returns the reward and its parts.
-    ///
-    /// # Errors
-    /// Returns why the rollout cannot be judged.
-    pub(crate) fn reward(&self, row: &Trajectory) -> Result<Rewarded, String> {
-        self.0.reward(row, 0, &Columns::default(), &mut Memo::default()).map_err(|unfit| unfit.message)
-    }
-}
-
-impl BlockingKernel for Rewarding {
+impl BlockingKernel for Judge {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(PORT)?;
         let mut statistics = Statistics::default();
         let mut written = false;
         for batch in rows.batches() {
             context.check_cancelled()?;
-            let (rewarded, rejects) = self.batch(&batch?, &mut statistics)?;
-            if rewarded.num_rows() > 0 {
-                outputs.write(PORT, &rewarded)?;
+            let batch = batch?;
+            let columns = Columns::of(&batch, &self.params.sum)?;
+            let rollouts = from_batch::<Trajectory>(&batch)?;
+            let judged: Vec<Result<Rewarded, Unfit>> = rollouts
+                .par_iter()
+                .enumerate()
+                .map_init(Memo::default, |memo, (index, row)| self.judge(row, index, &columns, memo))
+                .collect();
+            let (mut fit, mut rewards, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+            // Statistics are added up in the order of the rows, so that they do not depend on the threads.
+            for (index, (row, judged)) in rollouts.iter().zip(judged).enumerate() {
+                match judged {
+                    Ok(reward) => {
+                        statistics.add(&row.question_id, &reward);
+                        fit.push(index as u32);
+                        rewards.push(reward);
+                    }
+                    Err(unfit) => rejects.push(unfit.reject(row.id.clone())),
+                }
+            }
+            statistics.rejected += rejects.len();
+            if !fit.is_empty() {
+                let fit = take_record_batch(&batch, &UInt32Array::from(fit))?;
+                outputs.write(PORT, &with_rewards(&fit, &rewards)?)?;
                 written = true;
             }
             outputs.write_rows("rejects", &rejects)?;
@@ -220,38 +206,28 @@ impl BlockingKernel for Rewarding {
     }
 }
 
-impl Rewarding {
-    /// Returns the rows of a batch with their rewards, and the rejected ones.
-    fn batch(
-        &self,
-        batch: &RecordBatch,
-        statistics: &mut Statistics,
-    ) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
-        let columns = Columns::of(batch, &self.params.sum)?;
-        let rows = from_batch::<Trajectory>(batch)?;
-        let judged: Vec<Result<Rewarded, Unfit>> = rows
-            .par_iter()
-            .enumerate()
-            .map_init(Memo::default, |memo, (index, row)| self.reward(row, index, &columns, memo))
-            .collect();
-        let (mut fit, mut rewards, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
-        // Statistics are added up in the order of the rows, so that they do not depend on the threads.
-        for (index, (row, judged)) in rows.iter().zip(judged).enumerate() {
-            match judged {
-                Ok(reward) => {
-                    statistics.add(&row.question_id, &reward);
-                    fit.push(index as u32);
-                    rewards.push(reward);
-                }
-                Err(unfit) => rejects.push(unfit.reject(row.id.clone())),
-            }
+impl Judge {
+    /// Opens a reward for single rollouts, whose params have no issues.
+    ///
+    /// # Errors
+    /// Fails if a term reads a column, or the tokenizer cannot be read.
+    pub(crate) fn open(params: RewardParams, context: &Context) -> Result<Self, OperatorError> {
+        if params.sum.iter().any(|term| matches!(term, Term::Column(_))) {
+            return Err(OperatorError::pipeline("`reward`: a single rollout has no other columns: remove `column`"));
         }
-        statistics.rejected += rejects.len();
-        let rewarded = take_record_batch(batch, &UInt32Array::from(fit))?;
-        Ok((with_rewards(&rewarded, &rewards)?, rejects))
+        let counter = params.count.counter(context)?;
+        Ok(Self { params, counter })
     }
 
-    fn reward(&self, row: &Trajectory, index: usize, columns: &Columns, memo: &mut Memo) -> Result<Rewarded, Unfit> {
+    /// Returns the reward and its parts.
+    ///
+    /// # Errors
+    /// Returns why the rollout cannot be judged.
+    pub(crate) fn reward(&self, row: &Trajectory) -> Result<Rewarded, String> {
+        self.judge(row, 0, &Columns::default(), &mut Memo::default()).map_err(|unfit| unfit.message)
+    }
+
+    fn judge(&self, row: &Trajectory, index: usize, columns: &Columns, memo: &mut Memo) -> Result<Rewarded, Unfit> {
         let transcript = Transcript::from(row);
         // It counts tokens of all thoughts, so only for rewards that have it.
         let short = if self.params.rewards_short_thoughts() { self.short_think(&transcript, memo)? } else { 0.0 };
@@ -292,27 +268,21 @@ impl Rewarding {
 
 /// Adds the columns `reward` and `reward_parts`.
 fn with_rewards(batch: &RecordBatch, rewards: &[Rewarded]) -> Result<RecordBatch, OperatorError> {
-    let fields =
-        Fields::from(vec![Field::new("name", DataType::Utf8, false), Field::new("value", DataType::Float64, false)]);
-    let item = Arc::new(Field::new("item", DataType::Struct(fields.clone()), false));
-    let mut parts = ListBuilder::new(StructBuilder::from_fields(fields, rewards.len())).with_field(item);
+    let (mut names, mut values, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
     for reward in rewards {
         for (name, value) in &reward.parts {
-            let part = parts.values();
-            if let Some(names) = part.field_builder::<StringBuilder>(0) {
-                names.append_value(name);
-            }
-            if let Some(values) = part.field_builder::<Float64Builder>(1) {
-                values.append_value(*value);
-            }
-            part.append(true);
+            names.push(name.as_str());
+            values.push(*value);
         }
-        parts.append(true);
+        lengths.push(reward.parts.len());
     }
-    let values = Float64Array::from_iter_values(rewards.iter().map(|reward| reward.value));
-    let columns: [(&str, ArrayRef); 2] = [("reward", Arc::new(values)), ("reward_parts", Arc::new(parts.finish()))];
-    let new = columns.map(|(name, array)| (Field::new(name, array.data_type().clone(), false), array));
-    with_columns(batch, new.into())
+    let (names, values): (ArrayRef, ArrayRef) =
+        (Arc::new(StringArray::from(names)), Arc::new(Float64Array::from(values)));
+    let parts = RecordBatch::try_from_iter_with_nullable([("name", names, false), ("value", values, false)])?;
+    let rewards = Arc::new(Float64Array::from_iter_values(rewards.iter().map(|reward| reward.value)));
+    let columns: [(&str, ArrayRef, bool); 2] =
+        [("reward", rewards, false), ("reward_parts", lists(parts, lengths), false)];
+    with_all(batch, &RecordBatch::try_from_iter_with_nullable(columns)?)
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_agent::episode::{Limits, Rules};
-use searchmill_agent::observation_limit::ObservationLimit;
+use searchmill_agent::observation_limit::{ObservationLimit, Starts};
 use searchmill_agent::outside::{
-    RerankParams, SearchTool, TOOL_NAME, ToolParams, is_tool_name, offered, recorded_offers,
+    Recorded, RerankParams, SearchTool, TOOL_NAME, ToolInputs, ToolParams, Toolbox, is_tool_name, offered,
+    recorded_offers,
 };
 use searchmill_agent::policy::{Api, PolicyParams};
 use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings, QUESTION, ToolDefinition, ToolOffer};
@@ -22,14 +23,15 @@ use searchmill_engine::operator::{
     Accept, Arity, AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
     ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, Tables, TreeKind, allow_names, named_or_tagged,
 };
+use searchmill_models::inference::PlainTokenizer;
 use searchmill_retrieval::{Search, SearchSettings};
-use searchmill_schemas::{CutObservations, Question, RecordKind, RecordedTokens, from_batch, to_batch};
+use searchmill_schemas::{CutObservations, Question, RecordKind, from_batch, to_batch};
+use searchmill_text::chunking::Memo;
 use serde::{Deserialize, Serialize};
 
 mod calls_in_text;
 mod endings;
 mod label;
-mod observations;
 pub(crate) mod recorded;
 mod tools;
 mod until;
@@ -38,7 +40,8 @@ pub use recorded::Record;
 
 use calls_in_text::CallsInText;
 
-use super::shared::columns::{carried_fields, with_all};
+use super::shared::columns::carried_fields;
+use super::shared::issues::{refused, unmet};
 use super::shared::until::Passing;
 pub use super::shared::until::Until;
 pub use crate::chunk::{Count, TokenizerPath};
@@ -267,22 +270,39 @@ impl Operator for Rollout {
             declaration = count.declared(declaration);
         }
         let checked = params.until.clone();
-        let declaration = declaration
-            .checks_columns(move |_| checked.iter().filter_map(|until| until::column_issue(until, more)).collect());
+        let declaration = declaration.checks_columns(move |_| {
+            checked.iter().filter_map(|until| until.column_issue(&until::schema(more).ok()?)).collect()
+        });
         tools::declared(&params.tools, params.rerank.as_ref(), tool_name(params), is_live(params), declaration)
     }
 
     fn open(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let trees = inputs.trees("search");
-        let search = match trees.as_slice() {
+        let searcher = match trees.as_slice() {
             [] => None,
             trees => Some(Searcher::new(Search::open(trees, &params.search, context)?, context.threads())),
         };
+        let (searching, live) = (searcher.is_some(), is_live(params).then_some(params.search.top_k));
+        let search = SearchTool { searcher, name: tool_name(params), rerank: params.rerank.as_ref(), live };
+        // Their protocol offers no tools: it is the same whatever these are.
+        let in_text = is_live(params).then(|| Arc::clone(&rules(params, true, &[], None).protocol));
+        let recorded = inputs.rows_optional(tools::RECORDED);
+        let recorded = recorded.map(|rows| Recorded::open(rows, in_text.as_deref())).transpose()?;
+        let read = ToolInputs { opener: tools::opener(&params.tools, inputs)?, recorded };
+        let (toolbox, offers) = Toolbox::open(&params.tools, read, search, context)?;
+        let rules = rules(params, searching, &offers, observation_limit(params, inputs, context)?);
+        if matches!(params.policy, PolicyParams::Evidence(_)) {
+            log_if_nothing_is_known(inputs, context)?;
+        }
+        let record = params.record.map(|Record::Tokens| params.rewritten_history.unwrap_or_default());
+        let policy = params.policy.drawn_by(context.seed());
+        let policy = policy.open(Arc::clone(&rules.protocol), tool_name(params), record, inputs, context)?;
+        let agent = Agent { rules, policy, tool: Some(Box::new(toolbox)) };
         let columns = columns(&params.policy);
-        let agent = agent(params, search, inputs, context)?;
         let in_text = is_live(params).then(|| Arc::clone(&agent.rules.protocol));
         let calls = counts_errors(params).then(|| tools::Calls::of(in_text));
-        let passing = params.until.as_ref().map(|until| until::open(until, more_columns(params))).transpose()?;
+        let more = more_columns(params);
+        let passing = params.until.as_ref().map(|until| until.open(&until::schema(more)?)).transpose()?;
         // Only a server that is sent tool definitions can fail to parse their calls.
         let parses = matches!(params.policy, PolicyParams::Endpoint(_)) && agent.rules.protocol.tools() != "[]";
         let in_text = parses.then(CallsInText::default);
@@ -298,7 +318,7 @@ fn more_columns(params: &RolloutParams) -> until::More {
 
 /// Whether a tool answers the searches of a protocol in which they are text.
 fn is_live(params: &RolloutParams) -> bool {
-    tools::is_live(&params.tools, &params.protocol)
+    params.protocol != ProtocolParams::ToolCall && !params.tools.is_empty()
 }
 
 /// Whether rollouts have the column `tool_errors`.
@@ -320,12 +340,9 @@ fn recheck(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result
 }
 
 fn ports(params: &RolloutParams) -> Ports {
-    let ports = Ports::new().rows_in("questions", &[RecordKind::Question], "Questions to answer.").input_of(
-        "search",
-        Accept::Tree(TreeKind::Index),
-        Arity::AnyNumber,
-        "Indexes of the search tool; without an index, the policy has no tool (closed book).",
-    );
+    let about = "Indexes of the search tool; without an index, the policy has no tool (closed book).";
+    let ports = Ports::new().rows_in("questions", &[RecordKind::Question], "Questions to answer.");
+    let ports = ports.input_of("search", Accept::Tree(TreeKind::Index), Arity::AnyNumber, about);
     let ports = params.policy.with_port(ports);
     ports.rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
 }
@@ -333,24 +350,16 @@ fn ports(params: &RolloutParams) -> Ports {
 pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
     let mut issues = params.policy.check();
     issues.extend(params.search.check("search."));
-    let counts = [
-        ("max_total_tokens", params.max_total_tokens == Some(0)),
-        ("samples", params.samples == 0),
-        ("max_turns", params.max_turns == 0),
-    ];
-    for (path, is_zero) in counts {
-        if is_zero {
-            issues.push(ParamIssue::new(path, "must be at least 1"));
-        }
-    }
     let own_name = params.tool.as_ref().and_then(|tool| tool.name.as_deref());
-    for (path, name) in [("tool_name", Some(params.tool_name.as_str())), ("tool.name", own_name)] {
-        if name.is_some_and(|name| !is_tool_name(name)) {
-            issues.push(ParamIssue::new(path, TOOL_NAME));
-        }
-    }
+    issues.extend(unmet(&[
+        (params.max_total_tokens != Some(0), "max_total_tokens", "must be at least 1"),
+        (params.samples > 0, "samples", "must be at least 1"),
+        (params.max_turns > 0, "max_turns", "must be at least 1"),
+        (is_tool_name(&params.tool_name), "tool_name", TOOL_NAME),
+        (own_name.is_none_or(is_tool_name), "tool.name", TOOL_NAME),
+    ]));
     issues.extend(protocol_issues(params));
-    issues.extend(observations::issues(params.max_observation_tokens, params.count.as_ref(), &params.policy));
+    issues.extend(observation_issues(params));
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));
     issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, true)));
     issues.extend(tools::rerank_issues(params.rerank.as_ref(), params.max_observation_tokens.is_some()));
@@ -369,19 +378,16 @@ fn protocol_issues(params: &RolloutParams) -> Vec<ParamIssue> {
             issues.push(ParamIssue::new(format!("tool.{below}"), message));
         }
     }
-    for (path, is_given) in [("tool", params.tool.is_some()), ("tool_name", params.tool_name != search())] {
-        if is_given && params.protocol != ProtocolParams::ToolCall {
-            let message = "only `protocol: tool_call` offers a tool; the others search by tags in the text";
-            issues.push(ParamIssue::new(path, message));
-        }
-    }
-    if params.max_observation_tokens.is_some() && matches!(params.protocol, ProtocolParams::SearchLm(_)) {
-        let message = "the protocol `searchlm` shows the passages that the model chose";
-        issues.push(ParamIssue::new("max_observation_tokens", message));
-    }
-    if params.user_prompt.as_ref().is_some_and(|prompt| !prompt.contains(QUESTION)) {
-        issues.push(ParamIssue::new("user_prompt", "must contain `{question}`"));
-    }
+    let offers = params.protocol == ProtocolParams::ToolCall;
+    let no_tool = "only `protocol: tool_call` offers a tool; the others search by tags in the text";
+    let uncut = params.max_observation_tokens.is_none() || !matches!(params.protocol, ProtocolParams::SearchLm(_));
+    let asks = params.user_prompt.as_ref().is_none_or(|prompt| prompt.contains(QUESTION));
+    issues.extend(unmet(&[
+        (offers || params.tool.is_none(), "tool", no_tool),
+        (offers || params.tool_name == search(), "tool_name", no_tool),
+        (uncut, "max_observation_tokens", "the protocol `searchlm` shows the passages that the model chose"),
+        (asks, "user_prompt", "must contain `{question}`"),
+    ]));
     if params.policy.api() == Api::Completions {
         if !params.protocol.is_one_text() {
             let path = if matches!(params.policy, PolicyParams::Model(_)) { "model" } else { "endpoint" };
@@ -393,25 +399,58 @@ fn protocol_issues(params: &RolloutParams) -> Vec<ParamIssue> {
             issues.push(issue.with_help("write `api: chat`, or choose a protocol such as `search-r1`"));
         }
         let own = matches!(&params.protocol, ProtocolParams::Custom(format) if format.system.is_some());
-        let prompts = [("system_prompt", params.system_prompt.is_some()), ("protocol.custom.system", own)];
-        for (path, is_given) in prompts {
-            if is_given {
-                let issue = ParamIssue::new(path, "a plain-text prompt has no system message");
-                issues.push(issue.with_help("write the whole prompt into `user_prompt`, or `prompt` of the protocol"));
-            }
-        }
+        let no_system = "a plain-text prompt has no system message";
+        let help = "write the whole prompt into `user_prompt`, or `prompt` of the protocol";
+        issues.extend(refused(&[
+            (params.system_prompt.is_some(), "system_prompt", no_system, help),
+            (own, "protocol.custom.system", no_system, help),
+        ]));
     }
     issues
 }
 
-/// Opens `max_observation_tokens`.
+/// Returns issues of `max_observation_tokens` and `count`.
+fn observation_issues(params: &RolloutParams) -> Vec<ParamIssue> {
+    let mut issues: Vec<_> = params.count.as_ref().and_then(Count::issues).into_iter().collect();
+    match params.max_observation_tokens {
+        Some(0) => issues.push(ParamIssue::new("max_observation_tokens", "must be at least 1")),
+        Some(_) if params.count.is_none() && !matches!(params.policy, PolicyParams::Model(_)) => {
+            let issue = ParamIssue::new("max_observation_tokens", "this policy's tokenizer is not known");
+            issues.push(issue.with_help("name it: `count: {tokenizer: PATH}` (or `count: words`)"));
+        }
+        None if params.count.is_some() => {
+            issues.push(ParamIssue::new("count", "has no effect without `max_observation_tokens`"));
+        }
+        _ => {}
+    }
+    issues
+}
+
+/// Opens `max_observation_tokens`: counted by `count`, else by the tokenizer of the policy's model.
 pub(crate) fn observation_limit(
     params: &RolloutParams,
     inputs: &Inputs,
     context: &Context,
 ) -> Result<Option<Arc<ObservationLimit>>, OperatorError> {
-    let (most, count) = (params.max_observation_tokens, params.count.as_ref());
-    Ok(observations::limit(most, count, &params.policy, inputs, context)?.map(Arc::new))
+    let Some(most) = params.max_observation_tokens else { return Ok(None) };
+    let starts: Box<Starts> = match (&params.count, &params.policy) {
+        (Some(count), _) => {
+            let counter = count.counter(context)?;
+            Box::new(move |text: &str| {
+                let mut memo = Memo::default();
+                let mut tally = counter.tally(&mut memo, text);
+                let starts = tally.starts(text);
+                tally.fault().map_or(Ok(starts), Err)
+            })
+        }
+        (None, PolicyParams::Model(model)) => {
+            let (folder, _) = model.source().folders(&inputs.trees("model"), context)?;
+            let tokenizer = PlainTokenizer::open(&folder)?;
+            Box::new(move |text: &str| tokenizer.starts(text))
+        }
+        (None, _) => return Err(OperatorError::pipeline("`max_observation_tokens` needs `count`")),
+    };
+    Ok(Some(Arc::new(ObservationLimit { most: most as usize, starts })))
 }
 
 /// Builds the rules from the params; `searching`: with the search tool; `offers`: with these tools beside it.
@@ -460,28 +499,6 @@ fn rules_of(params: &RolloutParams, searching: bool, observations: Option<Arc<Ob
 /// Name of the search tool.
 pub(crate) fn tool_name(params: &RolloutParams) -> &str {
     params.tool.as_ref().and_then(|tool| tool.name.as_deref()).unwrap_or(&params.tool_name)
-}
-
-fn agent(
-    params: &RolloutParams,
-    search: Option<Searcher>,
-    inputs: &Inputs,
-    context: &Context,
-) -> Result<Agent, OperatorError> {
-    let searching = search.is_some();
-    let live = is_live(params).then_some(params.search.top_k);
-    let search = SearchTool { searcher: search, name: tool_name(params), rerank: params.rerank.as_ref(), live };
-    // Their protocol offers no tools: it is the same whatever these are.
-    let in_text = is_live(params).then(|| Arc::clone(&rules(params, true, &[], None).protocol));
-    let (tool, offers) = tools::open(&params.tools, search, in_text.as_deref(), inputs, context)?;
-    let rules = rules(params, searching, &offers, observation_limit(params, inputs, context)?);
-    if matches!(params.policy, PolicyParams::Evidence(_)) {
-        log_if_nothing_is_known(inputs, context)?;
-    }
-    let record = params.record.map(|Record::Tokens| params.rewritten_history.unwrap_or_default());
-    let policy = params.policy.drawn_by(context.seed());
-    let policy = policy.open(Arc::clone(&rules.protocol), tool_name(params), record, inputs, context)?;
-    Ok(Agent { rules, policy, tool })
 }
 
 /// Warns if no question has evidence, so that the evidence teacher can only give up. Most likely a column was not
@@ -591,21 +608,12 @@ impl AsyncMapKernel for RolloutKernel {
             if let Some(in_text) = &self.in_text {
                 in_text.count(&trajectory, context);
             }
-            let mut batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
-            if self.calls.is_some() {
-                batch = tools::with_errors(&batch, tool_errors).map_err(|error| unusable(error.message))?;
-            }
-            // In the order of `until::columns`, which declares them.
-            if let Some(cut_observations) = cuts {
-                let cuts = CutObservations::to_batch(&[CutObservations { cut_observations }]);
-                let cuts = cuts.map_err(|error| unusable(error.0))?;
-                batch = with_all(&batch, &cuts).map_err(|error| unusable(error.message))?;
-            }
-            if let Some(tokens) = tokens {
-                let tokens = RecordedTokens::to_batch(&[tokens]).map_err(|error| unusable(error.0))?;
-                batch = with_all(&batch, &tokens).map_err(|error| unusable(error.message))?;
-            }
-            let batch = label::with_extra(&batch, row).map_err(|error| unusable(error.message))?;
+            let batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
+            let errors = self.calls.is_some().then(|| vec![i32::try_from(tool_errors).unwrap_or(i32::MAX)]);
+            let cuts = cuts.map(|cut_observations| vec![CutObservations { cut_observations }]);
+            let batch = until::with_more(batch, errors, cuts, tokens.map(|tokens| vec![tokens]))
+                .and_then(|batch| label::with_extra(&batch, row));
+            let batch = batch.map_err(|error| unusable(error.message))?;
             Ok(RowOutput { batches: vec![("trajectories".to_owned(), batch)], usage })
         }
         .boxed()

@@ -1,7 +1,6 @@
 //! `split`: splits rows into disjoint parts (train, dev, test).
 
 mod assignment;
-mod components;
 mod params;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,8 +14,9 @@ use searchmill_engine::operator::{
 };
 use searchmill_schemas::text_value;
 
+use super::shared::forest::Forest;
+use super::shared::issues::{refused, unmet};
 use assignment::{Unit, balanced, by_position};
-use components::Components;
 use params::{By, PartSize, SplitParams, share_of};
 
 /// Splits rows into disjoint parts.
@@ -59,13 +59,10 @@ fn ports(params: &SplitParams) -> Ports {
 
 fn issues(params: &SplitParams) -> Vec<ParamIssue> {
     let mut issues: Vec<ParamIssue> = params.parts.iter().filter_map(|(name, size)| check_part(name, *size)).collect();
-    if params.parts.is_empty() {
-        issues.push(ParamIssue::new("parts", "no part is named").with_help("write `parts: {train: 0.9, test: 0.1}`"));
-    }
+    let help = "write `parts: {train: 0.9, test: 0.1}`";
+    issues.extend(refused(&[(params.parts.is_empty(), "parts", "no part is named", help)]));
     issues.extend(check_shares(&params.parts));
-    if params.by == By::Group(String::new()) {
-        issues.push(ParamIssue::new("by.group", "expected a column name"));
-    }
+    issues.extend(unmet(&[(params.by != By::Group(String::new()), "by.group", "expected a column name")]));
     issues
 }
 
@@ -123,7 +120,28 @@ impl BlockingKernel for SplitParams {
             By::Document => balanced(&units, &sizes),
             By::Row | By::Group(_) => by_position(&units, &sizes),
         };
-        let counts = self.write(rows, &unit_of_row, &assigned, outputs, context)?;
+        let mut counts = vec![0; self.parts.len()];
+        let mut first = 0;
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let units = &unit_of_row[first..first + batch.num_rows()];
+            first += batch.num_rows();
+            for (part, name) in self.parts.keys().enumerate() {
+                let mask = units.iter().map(|unit| Some(assigned[*unit as usize] == Some(part)));
+                let selected = filter_record_batch(&batch, &mask.collect::<BooleanArray>())?;
+                counts[part] += selected.num_rows() as u64;
+                if selected.num_rows() > 0 {
+                    outputs.write(name, &selected)?;
+                }
+            }
+        }
+        for (name, count) in self.parts.keys().zip(&counts) {
+            // A part without rows has columns too.
+            if *count == 0 {
+                outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
+            }
+        }
         self.report(&units, &counts, rows.rows, outputs);
         Ok(())
     }
@@ -153,40 +171,6 @@ impl SplitParams {
             }
         }
         Ok((units, unit_of_row))
-    }
-
-    fn write(
-        &self,
-        rows: &RowsInput,
-        unit_of_row: &[u32],
-        assigned: &[Option<usize>],
-        outputs: &mut Outputs,
-        context: &Context,
-    ) -> Result<Vec<u64>, OperatorError> {
-        let mut counts = vec![0; self.parts.len()];
-        let mut first = 0;
-        for batch in rows.batches() {
-            context.check_cancelled()?;
-            let batch = batch?;
-            let units = &unit_of_row[first..first + batch.num_rows()];
-            first += batch.num_rows();
-            for (part, name) in self.parts.keys().enumerate() {
-                let mask: BooleanArray =
-                    units.iter().map(|unit| Some(assigned[*unit as usize] == Some(part))).collect();
-                let selected = filter_record_batch(&batch, &mask)?;
-                counts[part] += selected.num_rows() as u64;
-                if selected.num_rows() > 0 {
-                    outputs.write(name, &selected)?;
-                }
-            }
-        }
-        for (name, count) in self.parts.keys().zip(&counts) {
-            // A part without rows has columns too.
-            if *count == 0 {
-                outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
-            }
-        }
-        Ok(counts)
     }
 
     fn report(&self, units: &[Unit], counts: &[u64], total: u64, outputs: &mut Outputs) {
@@ -224,20 +208,24 @@ fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray, OperatorError> 
 
 /// Units of rows that share a document, directly or through other rows.
 fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
-    let mut components = Components::default();
-    let (mut ids, mut unnamed) = (Vec::new(), 0);
+    let (mut forest, mut first_row) = (Forest::new(rows.rows as u32), HashMap::new());
+    let (mut ids, mut linked, mut unnamed) = (Vec::new(), Vec::new(), 0);
     for batch in rows.batches() {
         context.check_cancelled()?;
         let batch = batch?;
         let keys = document_keys(&batch)?;
         let named = if batch.column_by_name("id").is_some() { Some(texts(&batch, "id")?) } else { None };
-        for (row, keys) in keys.iter().enumerate() {
+        for (place, keys) in keys.into_iter().enumerate() {
+            let row = ids.len() as u32;
             unnamed += usize::from(keys.is_empty());
-            components.add(keys);
+            linked.push(!keys.is_empty());
+            for key in keys {
+                forest.join(row, *first_row.entry(key).or_insert(row));
+            }
             // Without ids, the number of the row ranks it.
             ids.push(match &named {
-                Some(named) => named.value(row).to_owned(),
-                None => ids.len().to_string(),
+                Some(named) => named.value(place).to_owned(),
+                None => row.to_string(),
             });
         }
     }
@@ -252,20 +240,22 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
     if unnamed > 0 {
         // A few questions without evidence are normal: unanswerable ones.
         let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
-        context.progress().log(&format!(
-            "{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part"
-        ));
+        let place = "`by: document` puts them into any part";
+        context.progress().log(&format!("{severity}{unnamed} of {rows} rows name no document: {place}"));
     }
-    let (component_of_row, linked) = components.finish();
-    let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
-    for (row, component) in component_of_row.iter().enumerate() {
-        // Components are numbered by their first row; the id of that row ranks the unit.
-        if *component as usize == units.len() {
-            units.push(Unit::new(context.seed(), &ids[row], linked[units.len()]));
-        }
-        units[*component as usize].rows += 1;
+    let (mut units, mut unit_of_row, mut unit_of_root) = (Vec::new(), Vec::with_capacity(rows), HashMap::new());
+    for (row, id) in ids.iter().enumerate() {
+        let root = forest.root(row as u32);
+        // Units are numbered by their first row, whose id ranks the unit. A row without keys is alone in its unit, so
+        // the root speaks for all of its rows.
+        let unit = *unit_of_root.entry(root).or_insert_with(|| {
+            units.push(Unit::new(context.seed(), id, linked[root as usize]));
+            units.len() as u32 - 1
+        });
+        units[unit as usize].rows += 1;
+        unit_of_row.push(unit);
     }
-    Ok((units, component_of_row))
+    Ok((units, unit_of_row))
 }
 
 /// Returns the documents that each row refers to: `d` plus an id, or `t` plus a title.
@@ -300,5 +290,4 @@ fn document_keys(batch: &RecordBatch) -> Result<Vec<Vec<String>>, OperatorError>
 }
 
 #[cfg(test)]
-#[path = "split_tests.rs"]
 mod tests;

@@ -9,10 +9,6 @@ mod outside;
 mod page;
 mod params;
 mod policy;
-#[cfg(test)]
-mod policy_tests;
-#[cfg(test)]
-mod preference_tests;
 mod start;
 mod tensorboard;
 #[cfg(test)]
@@ -124,21 +120,15 @@ impl Operator for Train {
     fn declare(params: &TrainParams) -> Declaration {
         let outside = params.backend.is_outside();
         let (backend, checked) = (params.backend.clone(), params.clone());
-        let needs_eval = outside::mentions_eval(params);
         let method = params.method;
         let ports = ports(params, outside);
         let merges = params.lora().map(|lora| lora.merge);
-        let variant = if merges == Some(false) { ADAPTER } else { WHOLE };
+        let (variant, merged) = (if merges == Some(false) { ADAPTER } else { WHOLE }, merges == Some(true));
         let column = params.advantage_column.clone();
         Declaration::seeded(ports)
             // What an external program leaves is known only after it has run.
             .variant((!outside).then_some(variant))
-            .checks_variants(
-                MODEL,
-                move |kinds| {
-                    if outside { Vec::new() } else { start::issues(kinds, merges == Some(true)) }
-                },
-            )
+            .checks_variants(MODEL, move |kinds| if outside { Vec::new() } else { start::issues(kinds, merged) })
             .issues(check::issues(params))
             .gives_at_most(move |_| {
                 let steps = if outside { None } else { page::columns(method).ok() };
@@ -146,11 +136,7 @@ impl Operator for Train {
             })
             .checks_variants(policy::ROLLOUTS, move |sampled| check::sampling_issues(method, sampled))
             .checks_columns(move |tables| check::advantage_issues(method, column.as_deref(), tables))
-            .checks_inputs(move |inputs| {
-                let mut issues = check::input_issues(needs_eval, inputs);
-                issues.extend(check::reference_issues(&checked, inputs));
-                issues
-            })
+            .checks_inputs(move |inputs| check::input_issues(&checked, inputs))
             .repeatability(if outside { Repeatability::Not } else { Repeatability::Processor })
             .runs_programs(outside)
             .uses_gpus(true)
@@ -165,55 +151,45 @@ impl Operator for Train {
 
 fn ports(params: &TrainParams, outside: bool) -> Ports {
     let method = params.method;
-    // The rows come first: the first input is the main one.
-    let ports = match method {
+    let sampled = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
+    let pairs = "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
+    let (name, rows, about) = match method {
         Method::Sft => {
-            Ports::new().rows_in("examples", &[RecordKind::Example], "The examples, with `text` and `loss_spans`.")
+            let examples = Accept::Rows(vec![RecordKind::Example]);
+            ("examples", examples, "The examples, with `text` and `loss_spans`.")
         }
-        Method::External => {
-            let about = "The rows that the program reads, of any kind.";
-            Ports::new().input_of("rows", Accept::AnyRows, Arity::One, about)
-        }
+        Method::External => ("rows", Accept::AnyRows, "The rows that the program reads, of any kind."),
         Method::Grpo | Method::ReinforcePlusPlus => {
-            let about = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
-            Ports::new().rows_in(policy::ROLLOUTS, &[RecordKind::Trajectory], about)
+            (policy::ROLLOUTS, Accept::Rows(vec![RecordKind::Trajectory]), sampled)
         }
-        Method::Dpo => {
-            let about =
-                "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
-            Ports::new().rows_in(policy::PAIRS, &policy::PAIR_KINDS, about)
-        }
+        Method::Dpo => (policy::PAIRS, Accept::Rows(policy::PAIR_KINDS.into()), pairs),
     };
+    // The rows come first: the first input is the main one.
+    let ports = Ports::new().input_of(name, rows.clone(), Arity::One, about);
     let arity = if outside { Arity::One } else { Arity::Many };
     let about = "The base model: a Hugging Face folder. With an adapter to train further: `[base, adapter]`.";
     let ports = ports.input_of(MODEL, Accept::Tree(TreeKind::Model), arity, about);
+    let about = match method {
+        Method::External => "Rows for evaluation, of any kind.",
+        Method::Dpo => "Held-out pairs, instead of a share of `pairs`.",
+        _ => "Held-out examples, instead of a share of `examples`.",
+    };
+    let ports = if method.learns_from_rewards() { ports } else { ports.input_of("eval", rows, Arity::Optional, about) };
     let ports = match method {
-        Method::Sft => {
-            let about = "Held-out examples, instead of a share of `examples`.";
-            ports.input_of("eval", Accept::Rows(vec![RecordKind::Example]), Arity::Optional, about)
-        }
-        Method::External => {
-            ports.input_of("eval", Accept::AnyRows, Arity::Optional, "Rows for evaluation, of any kind.")
-        }
+        Method::Sft | Method::External => ports,
+        Method::Dpo => policy::more_inputs(ports, "The model that the policy is tied to (default: `model`)."),
         Method::Grpo | Method::ReinforcePlusPlus => {
             policy::more_inputs(ports, "The model from which the divergence is measured (`policy_loss.kl`).")
-        }
-        Method::Dpo => {
-            let about = "Held-out pairs, instead of a share of `pairs`.";
-            let ports = ports.input_of("eval", Accept::Rows(policy::PAIR_KINDS.into()), Arity::Optional, about);
-            policy::more_inputs(ports, "The model that the policy is tied to (default: `model`).")
         }
     };
     let mut ports = ports.tree_out(MODEL, TreeKind::Model, "The trained model, or the PEFT adapter.");
     for step in &params.checkpoints {
         ports = ports.tree_out(&checkpoint(*step), TreeKind::Model, &format!("The weights after step {step}."));
     }
+    let about = "One row per step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, \
+                 eval_loss, eval_token_accuracy.";
     let ports = ports
-        .rows_out(
-            "steps",
-            RecordKind::Table,
-            "One row per step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
-        )
+        .rows_out("steps", RecordKind::Table, about)
         .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts), `report.json`, and the steps for TensorBoard. With ms-swift: its TensorBoard files, too.");
     let ports = if params.optimizer_state { policy::state_input(ports) } else { ports };
     if params.has_state() { policy::outputs(ports) } else { ports }
@@ -246,14 +222,16 @@ impl BlockingKernel for TrainParams {
         for examples in [&mut data.examples, &mut data.held_out] {
             policy::measure_reference(self, examples, &start, reference.as_ref(), &compute)?;
         }
-        let has_state = policy::has_state(inputs);
+        let has_state = !inputs.trees(policy::STATE).is_empty();
         let student = start.student(&self.tuning, has_state, context.seed(), &compute)?;
         let (fitted, batches) = self.fit(&student, &data, inputs, context)?;
         let mut more = BTreeMap::new();
         if self.method.learns_from_rewards() {
             let earned = Earned::read(inputs.rows(policy::ROLLOUTS)?, &data.examples)?;
             for (step, batch) in (1..).zip(&batches) {
-                more.insert(step, earned.means(batch.iter().map(|example| &data.examples[*example])));
+                // One rollout may have several examples: it counts once.
+                let ids = batch.iter().map(|example| data.examples[*example].id.as_str());
+                more.insert(step, earned.means(&ids.collect()));
             }
             earned.publish(outputs);
         }
@@ -345,12 +323,9 @@ impl TrainParams {
 
 fn nothing_left(rejects: &[Reject]) -> OperatorError {
     match rejects.first() {
-        Some(first) => OperatorError::data(format!(
-            "no example to train on ({} rejected: `{}`: {})",
-            rejects.len(),
-            first.id,
-            first.message
-        )),
+        Some(Reject { id, message, .. }) => {
+            OperatorError::data(format!("no example to train on ({} rejected: `{id}`: {message})", rejects.len()))
+        }
         None => OperatorError::data("no example to train on (0 rejected)").with_help(
             "its input has no rows: an earlier node rejected or filtered all of them (`searchmill show NODE --rejects`); in \
              reinforcement learning, all rollouts of each question may have earned the same",

@@ -15,6 +15,7 @@ use searchmill_schemas::{RecordKind, text_column};
 use serde::{Deserialize, Serialize};
 
 use super::shared::columns::{with_columns, with_fields};
+use super::shared::issues::{refused, unmet};
 use super::shared::relation::{Keys, columns_checked};
 use super::shared::unfit::Unfit;
 
@@ -141,19 +142,15 @@ impl Operator for Weight {
             .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the column `weight`.");
         let (column, checked) = ([params.column().to_owned()], params.clone());
         let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
-            inputs
-                .get(ROWS)
-                .map(|schema| (ROWS.to_owned(), with_fields(schema, &[weight_field()])))
-                .into_iter()
-                .collect()
+            let columns = inputs.get(ROWS).map(|schema| (ROWS.to_owned(), with_fields(schema, &[weight_field()])));
+            columns.into_iter().collect()
         });
         declaration.checks_columns(move |tables| {
-            let issue = columns_checked(tables, ROWS, |schema| {
+            Vec::from_iter(columns_checked(tables, ROWS, |schema| {
                 // An unknown name first: its message names columns like it.
                 Keys::new(schema, "column", &column)?;
                 checked.logprobs(&RecordBatch::new_empty(SchemaRef::clone(schema)))
-            });
-            issue.into_iter().collect()
+            }))
         })
     }
 
@@ -171,19 +168,14 @@ impl Operator for Weight {
 const ROWS: &str = "trajectories";
 
 fn issues(params: &WeightParams) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    match params.formula {
-        Formula::SearchlmIntended { batch: 0 } => {
-            issues.push(ParamIssue::new("formula.searchlm_intended.batch", "must be at least 1"));
-        }
-        Formula::SearchlmMain { batch: 0 } => {
-            issues.push(ParamIssue::new("formula.searchlm_main.batch", "must be at least 1"));
-        }
-        _ => {}
-    }
-    if params.column.as_deref() == Some("") {
-        issues.push(ParamIssue::new("column", "the text is empty").with_help("name a column of the trajectories"));
-    }
+    let intended = matches!(params.formula, Formula::SearchlmIntended { batch: 0 });
+    let main = matches!(params.formula, Formula::SearchlmMain { batch: 0 });
+    let mut issues = unmet(&[
+        (!intended, "formula.searchlm_intended.batch", "must be at least 1"),
+        (!main, "formula.searchlm_main.batch", "must be at least 1"),
+    ]);
+    let unnamed = params.column.as_deref() == Some("");
+    issues.extend(refused(&[(unnamed, "column", "the text is empty", "name a column of the trajectories")]));
     issues
 }
 

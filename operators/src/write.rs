@@ -229,5 +229,4 @@ fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError
 }
 
 #[cfg(test)]
-#[path = "write_tests.rs"]
 mod tests;

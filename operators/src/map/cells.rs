@@ -5,14 +5,14 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use arrow::json::ReaderBuilder;
-use arrow::json::writer::{LineDelimited, WriterBuilder};
 use searchmill_engine::operator::OperatorError;
-use searchmill_schemas::with_bytes_as_text;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::shared::columns::json_lines;
+
 /// Column with a JSON object as text, of many record kinds.
-const METADATA: &str = "metadata";
+pub(super) const METADATA: &str = "metadata";
 
 /// Returns these columns of each row as a JSON object. `metadata` is an object if it holds one.
 pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map<String, Value>>, OperatorError> {
@@ -20,16 +20,7 @@ pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map
     if places.is_empty() {
         return Ok(vec![Map::new(); batch.num_rows()]);
     }
-    let mut text = Vec::new();
-    // A null cell is `none` in a template; left out, the name would be unknown.
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
-    let chosen = with_bytes_as_text(&batch.project(&places)?).map_err(|(column, _)| {
-        let help = format!("encode it by `sql`: `encode({column}, 'base64')`");
-        OperatorError::data(format!("the column `{column}` holds bytes that are not UTF-8 text")).with_help(help)
-    })?;
-    writer.write(&chosen)?;
-    writer.finish()?;
-    drop(writer);
+    let text = json_lines(&batch.project(&places)?, "")?;
     let mut rows = Vec::with_capacity(batch.num_rows());
     for row in serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>() {
         let mut row = row.map_err(|error| OperatorError::engine(format!("a row is no JSON: {error}")))?;

@@ -119,9 +119,4 @@ impl MapParams {
     pub(super) fn answer(&self) -> Value {
         self.output.clone().unwrap_or_else(|| Value::from("response"))
     }
-
-    /// Whether a row of the input becomes at most one row.
-    pub(super) fn keeps_ids(&self) -> bool {
-        self.samples == 1 && self.explode.is_none()
-    }
 }

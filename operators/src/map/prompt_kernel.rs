@@ -25,34 +25,6 @@ pub(super) struct PromptKernel {
     pub(super) repairs: u32,
 }
 
-impl PromptKernel {
-    /// Makes the rows of one sample: asks, and asks again if the answer does not fit.
-    async fn make(&self, row: &RecordBatch, sample: u32, context: &Context) -> Result<RowOutput, RowFailure> {
-        let cells = cells::objects(row, &self.prompts.names()).map_err(|error| failed(error.message))?;
-        let cells = cells.into_iter().next().unwrap_or_default();
-        let described = self.output.described();
-        let messages = self.prompts.render(&cells, described).map_err(failed)?;
-        // A model in this process seeds its sampling by its prompt: equal prompts draw the same answer.
-        let prompt: String = messages.iter().map(|message| message.content.as_str()).collect();
-        let drawn = RowSample { row: &prompt, number: sample, context };
-        let model = self.model.as_ref();
-        let Asked { answer, usage } =
-            ask(model, drawn, messages, described, self.repairs, |answer| self.output.read(answer.text)).await?;
-        // The calls are paid for, whether their answer can be used or not.
-        let answers = match answer {
-            Ok(answers) => answers,
-            Err(Unfit { message, detail }) => {
-                let failure = RowFailure::new(FailureKind::BadResponse, message);
-                return Err(RowFailure { detail: Some(detail), usage, ..failure });
-            }
-        };
-        match self.rows.make(row, sample, &answers) {
-            Ok(made) => Ok(RowOutput { batches: vec![(ROWS.to_owned(), made)], usage }),
-            Err(error) => Err(RowFailure { usage, ..failed(error.message) }),
-        }
-    }
-}
-
 fn failed(message: String) -> RowFailure {
     RowFailure::new(FailureKind::Data, message)
 }
@@ -95,6 +67,27 @@ impl AsyncMapKernel for PromptKernel {
         sample: u32,
         context: &'a Context,
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
-        self.make(row, sample, context).boxed()
+        async move {
+            let cells = cells::objects(row, &self.prompts.names()).map_err(|error| failed(error.message))?;
+            let cells = cells.into_iter().next().unwrap_or_default();
+            let described = self.output.described();
+            let messages = self.prompts.render(&cells, described).map_err(failed)?;
+            // A model in this process seeds its sampling by its prompt: equal prompts draw the same answer.
+            let prompt: String = messages.iter().map(|message| message.content.as_str()).collect();
+            let drawn = RowSample { row: &prompt, number: sample, context };
+            let (model, repairs) = (self.model.as_ref(), self.repairs);
+            let asked = ask(model, drawn, messages, described, repairs, |answer| self.output.read(answer.text));
+            let Asked { answer, usage } = asked.await?;
+            // The calls are paid for, whether their answer can be used or not.
+            let answers = answer.map_err(|Unfit { message, detail }| {
+                let failure = RowFailure::new(FailureKind::BadResponse, message);
+                RowFailure { detail: Some(detail), usage, ..failure }
+            })?;
+            match self.rows.make(row, sample, &answers) {
+                Ok(made) => Ok(RowOutput { batches: vec![(ROWS.to_owned(), made)], usage }),
+                Err(error) => Err(RowFailure { usage, ..failed(error.message) }),
+            }
+        }
+        .boxed()
     }
 }

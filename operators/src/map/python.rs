@@ -16,6 +16,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 
 use super::params::{MapParams, ROWS, Remember};
+use crate::shared::issues::{refused, unmet};
 use crate::shared::until::Until;
 use kernel::{Calls, EachRow, Parts};
 use output_rows::PythonRows;
@@ -52,15 +53,12 @@ fn output(params: &MapParams, signature: Option<&Signature>) -> Result<Option<Ou
 
 /// Returns the issues of a signature.
 fn signature_issues(params: &MapParams, signature: &Signature) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    if params.output.is_some() {
-        let issue = ParamIssue::new("output", "the function's signature types its columns already");
-        issues.push(issue.with_help("remove `output`, or the mark `map` from the function"));
-    }
-    if params.batch.is_some() {
-        let issue = ParamIssue::new("batch", "the function's signature types rows, and batches have their own types");
-        issues.push(issue.with_help("remove `batch`, or the mark `map` from the function"));
-    }
+    let typed = "the function's signature types its columns already";
+    let of_rows = "the function's signature types rows, and batches have their own types";
+    let mut issues = refused(&[
+        (params.output.is_some(), "output", typed, "remove `output`, or the mark `map` from the function"),
+        (params.batch.is_some(), "batch", of_rows, "remove `batch`, or the mark `map` from the function"),
+    ]);
     issues.extend(Output::new(&signature.output, None).err());
     issues
 }
@@ -115,27 +113,18 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
 }
 
 fn issues(params: &MapParams) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
     let remembers = params.remember.is_some();
-    let rules = [
+    let undrawn = "a function needs `remember: row`: what was drawn must be known";
+    let mut issues = unmet(&[
         (params.policy.is_none(), "policy", "is for `prompt`: a function calls what it likes"),
         (params.explode.is_none(), "explode", "is for `prompt`: a function may return several rows"),
         (params.samples == 1, "samples", "is for `prompt`"),
         (params.repairs == 2, "repairs", "is for `prompt`"),
         (!params.constrained, "constrained", "is for `prompt`"),
         (params.batch != Some(0), "batch", "must be at least 1"),
-        (
-            params.until.is_none() || remembers,
-            "until",
-            "a function needs `remember: row`: what was drawn must be known",
-        ),
+        (params.until.is_none() || remembers, "until", undrawn),
         (params.batch.is_none() || !remembers, "batch", "`remember: row` calls the function with one row at a time"),
-    ];
-    for (holds, path, message) in rules {
-        if !holds {
-            issues.push(ParamIssue::new(path, message));
-        }
-    }
+    ]);
     match output(params, None) {
         Ok(Some(output)) if output.described().is_none() => {
             issues.push(ParamIssue::new("output", "must be a map of fields: `{score: int}`"));
@@ -166,9 +155,9 @@ pub(super) fn issues_without(params: &MapParams) -> Vec<ParamIssue> {
 }
 
 pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
-    let function = function(params).map_err(refused)?;
+    let function = function(params).map_err(unusable)?;
     let signature = function.signature(&context.resolve(""));
-    let output = output(params, signature.as_ref()).map_err(refused)?;
+    let output = output(params, signature.as_ref()).map_err(unusable)?;
     let input = inputs.rows(ROWS)?;
     let names: Vec<String> = input.schema.fields().iter().map(|field| field.name().clone()).collect();
     let kind = params.kind.map_or(input.kind, RecordKind::from);
@@ -185,14 +174,10 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     let (pool, passed) = Pool::of_table(function, names, width, context)?;
     let columns = passed.iter().map(|name| input.schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
     for place in &columns {
-        let column = input.schema.field(*place);
-        if let Some(types) = &signature
-            && let Some(wanted) = types.contradicts(column.name(), column.data_type())
-        {
-            let (name, kind) = (column.name(), column.data_type());
-            return Err(OperatorError::pipeline(format!(
-                "the function wants `{name}` as {wanted}, and the column is {kind}"
-            )));
+        let (name, kind) = (input.schema.field(*place).name(), input.schema.field(*place).data_type());
+        if let Some(wanted) = signature.as_ref().and_then(|types| types.contradicts(name, kind)) {
+            let message = format!("the function wants `{name}` as {wanted}, and the column is {kind}");
+            return Err(OperatorError::pipeline(message));
         }
     }
     let calls = Calls { pool, made, columns };
@@ -202,6 +187,6 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     })
 }
 
-fn refused(issue: ParamIssue) -> OperatorError {
+fn unusable(issue: ParamIssue) -> OperatorError {
     OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message))
 }

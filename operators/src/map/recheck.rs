@@ -21,12 +21,13 @@ impl MapRecheck {
         let input = inputs.rows(ROWS)?;
         let output = Output::new(&params.answer(), params.explode.as_deref())
             .map_err(|issue| OperatorError::pipeline(issue.message))?;
+        let keeps_ids = params.samples == 1 && params.explode.is_none();
         let mut columns = Vec::new();
         for field in input.schema.fields() {
             let name = field.name();
             let is_written = output.columns().column_with_name(name).is_some();
             // Another kind may store a column in another type, and derived ids differ.
-            if !is_written && params.kind.is_none() && (name != "id" || params.keeps_ids()) {
+            if !is_written && params.kind.is_none() && (name != "id" || keeps_ids) {
                 columns.push(name.clone());
             }
         }

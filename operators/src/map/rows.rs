@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, new_empty_array, new_null_array};
+use arrow::array::{
+    ArrayRef, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_empty_array,
+    new_null_array,
+};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, text_column};
@@ -59,7 +63,7 @@ impl OutputRows {
                 missing.push(format!("`{name}`"));
             }
         }
-        if kind != RecordKind::Table && !missing.is_empty() {
+        if !missing.is_empty() {
             let error = OperatorError::pipeline(format!("{kind} rows need {}", missing.join(", ")));
             return Err(error.with_help("add them to `output`, or choose another kind in `as`"));
         }
@@ -121,7 +125,7 @@ impl OutputRows {
         let repeated = UInt32Array::from(vec![0; count]);
         let arrays = row.columns().iter().map(|column| take(column, &repeated, None)).collect::<Result<Vec<_>, _>>()?;
         // A row without columns has no array to count.
-        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(count));
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
         let repeated = RecordBatch::try_new_with_options(row.schema(), arrays, &options)?;
         let mut new: Vec<(Field, ArrayRef)> = Vec::new();
         if let Some(name) = self.origin {
@@ -152,9 +156,6 @@ impl OutputRows {
 
     /// Returns the columns of the kind that neither the input nor the answer has.
     fn filled(&self, row: &RecordBatch, count: usize) -> Vec<(Field, ArrayRef)> {
-        if self.kind == RecordKind::Table {
-            return Vec::new();
-        }
         let mut filled = Vec::new();
         for field in self.kind.schema().fields() {
             let name = field.name();
@@ -162,11 +163,7 @@ impl OutputRows {
             if is_given || row.column_by_name(name).is_some() || has(&self.answer, name) {
                 continue;
             }
-            let empty = match field.data_type() {
-                DataType::List(item) if !field.is_nullable() => empty_lists(item, count),
-                other => new_null_array(other, count),
-            };
-            filled.push((field.as_ref().clone(), empty));
+            filled.push((field.as_ref().clone(), empty_column(field, count)));
         }
         filled
     }
@@ -181,9 +178,15 @@ pub(super) fn sample_field(samples: u32) -> Option<Field> {
     if samples > 1 { Some(Field::new(SAMPLE, DataType::Int64, false)) } else { None }
 }
 
-pub(super) fn empty_lists(item: &FieldRef, count: usize) -> ArrayRef {
-    let offsets = arrow::buffer::OffsetBuffer::from_lengths(vec![0; count]);
-    Arc::new(arrow::array::ListArray::new(Arc::clone(item), offsets, new_empty_array(item.data_type()), None))
+/// Returns a column of nulls, or of empty lists if it is one of lists that may not be null.
+pub(super) fn empty_column(field: &Field, count: usize) -> ArrayRef {
+    match field.data_type() {
+        DataType::List(item) if !field.is_nullable() => {
+            let (offsets, items) = (OffsetBuffer::from_lengths(vec![0; count]), new_empty_array(item.data_type()));
+            Arc::new(ListArray::new(Arc::clone(item), offsets, items, None))
+        }
+        other => new_null_array(other, count),
+    }
 }
 
 /// Column that holds the id of a row of this kind.

@@ -204,12 +204,12 @@ impl Data {
         }
         for set in [&mut facets, &mut series, &mut x, &mut y] {
             // Numbers in their order, texts in that of the rows: the sort is stable.
-            set.sort_by(|one: &Label, other| one.order().cmp(&other.order()));
+            set.sort_by(|one: &Label, other| one.order.cmp(&other.order));
         }
-        limit("facet", "panels", facets.len(), FACETS, "draw fewer with `filter`, or another column")?;
-        limit("series", "colours", series.len(), SERIES, "draw fewer with `filter`, or make it the `facet`")?;
-        limit("x", "texts on the axis", x.len(), CATEGORIES, "draw fewer with `filter`, or numbers")?;
-        limit("y", "texts on the axis", y.len(), CATEGORIES, "draw fewer with `filter`, or numbers")?;
+        limit("`facet`: ", "panels", facets.len(), FACETS, "draw fewer with `filter`, or another column")?;
+        limit("`series`: ", "colours", series.len(), SERIES, "draw fewer with `filter`, or make it the `facet`")?;
+        limit("`x`: ", "texts on the axis", x.len(), CATEGORIES, "draw fewer with `filter`, or numbers")?;
+        limit("`y`: ", "texts on the axis", y.len(), CATEGORIES, "draw fewer with `filter`, or numbers")?;
         let mut points = Vec::with_capacity(raw.len());
         for row in &raw {
             points.push(Point {
@@ -291,6 +291,5 @@ fn limit(param: &str, what: &str, found: usize, most: usize, help: &str) -> Resu
     if found <= most {
         return Ok(());
     }
-    let of = if param.is_empty() { String::new() } else { format!("`{param}`: ") };
-    Err(OperatorError::pipeline(format!("{of}more than {most} {what} cannot be told apart")).with_help(help))
+    Err(OperatorError::pipeline(format!("{param}more than {most} {what} cannot be told apart")).with_help(help))
 }

@@ -42,13 +42,8 @@ pub(super) fn draw(params: &PlotParams, data: &Data) -> String {
     let axes = Axes::of(params, data);
     let panels = Area { left: EDGE + LINE, top, width: width - 2.0 * EDGE - LINE, height: 0.0 };
     let bottom = axes.panels(&mut canvas, params, data, panels, columns);
-    canvas.turned(
-        [EDGE + LINE * 0.7, f64::midpoint(top, bottom)],
-        -90.0,
-        "ks km",
-        &shorten(params.y_title(), 60),
-        params.y_title(),
-    );
+    let beside = [EDGE + LINE * 0.7, f64::midpoint(top, bottom)];
+    canvas.turned(beside, -90.0, "ks km", &shorten(params.y_title(), 60), params.y_title());
     canvas.text(width / 2.0 + LINE, bottom + LINE, "ks km", &shorten(params.x_title(), 100));
     canvas.finish(width, bottom + LINE + EDGE, &params.title)
 }
@@ -83,20 +78,12 @@ impl Axis {
 
     /// Returns the labels with their places.
     fn labels(&self) -> Vec<(f64, String)> {
-        let mut labels = Vec::new();
         match self {
-            Self::Numbers(scale) => {
-                for tick in &scale.ticks {
-                    labels.push((scale.place(*tick), scale.label(*tick)));
-                }
-            }
+            Self::Numbers(scale) => scale.ticks.iter().map(|tick| (scale.place(*tick), scale.label(*tick))).collect(),
             Self::Texts(texts) => {
-                for (index, text) in texts.iter().enumerate() {
-                    labels.push((self.place(index as f64), text.clone()));
-                }
+                texts.iter().enumerate().map(|(index, text)| (self.place(index as f64), text.clone())).collect()
             }
         }
-        labels
     }
 
     fn widest(&self) -> f64 {
@@ -164,11 +151,8 @@ impl Axes {
             canvas.turned([panel.left - 7.0, y + 4.0], 0.0, "ks kr", &shorten(&label, CUT), &label);
         }
         if let Axis::Numbers(scale) = &self.y {
-            let zero = if scale.first() < 0.0 && scale.last() > 0.0 {
-                self.y_at(panel, scale.place(0.0))
-            } else {
-                panel.bottom()
-            };
+            let is_inside = scale.first() < 0.0 && scale.last() > 0.0;
+            let zero = self.y_at(panel, if is_inside { scale.place(0.0) } else { 0.0 });
             canvas.line([panel.left, zero], [panel.right(), zero], "ka");
         }
         let points: Vec<&Point> = data.points.iter().filter(|point| point.facet == facet).collect();
@@ -205,11 +189,8 @@ impl Axes {
             // A turned text must not begin left of the picture.
             let room = if turned { (x / 5.6) as usize } else { CUT };
             let shown = shorten(&label, CUT.min(room));
-            if turned {
-                canvas.turned([x + 4.0, y - 3.0], TURN, "ks kr", &shown, &label);
-            } else {
-                canvas.turned([x, y], 0.0, "ks km", &shown, &label);
-            }
+            let (at, turn, class) = if turned { ([x + 4.0, y - 3.0], TURN, "ks kr") } else { ([x, y], 0.0, "ks km") };
+            canvas.turned(at, turn, class, &shown, &label);
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use super::data::Data;
 use super::params::{Kind, PlotParams, unquoted};
-use crate::shared::html;
-use crate::shared::html::list;
 use crate::shared::html::table::{NOTHING, Table, number};
+use crate::shared::html::{self, list};
 
 /// Rows of the table.
 const ROWS: usize = 500;

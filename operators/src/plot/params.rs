@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{ParamIssue, Tables};
 use serde::{Deserialize, Serialize};
 
+use crate::shared::issues::{refused, unmet};
 use crate::shared::relation::{ROWS, check_key, unknown_key};
 
 /// How to draw the rows.
@@ -73,23 +74,19 @@ impl PlotParams {
     pub(super) fn issues(&self) -> Vec<ParamIssue> {
         let mut issues: Vec<_> = self.keys().into_iter().filter_map(|(name, key)| check_key(name, key)).collect();
         let is_map = self.kind == Kind::Heatmap;
-        if is_map && self.value.is_none() {
-            issues.push(ParamIssue::new("value", "a heat map needs the number that its cells show"));
-        }
-        if !is_map && self.value.is_some() {
-            issues.push(ParamIssue::new("value", "belongs to `kind: heatmap`").with_help("name the number in `y`"));
-        }
-        for (name, key) in [("series", &self.series), ("low", &self.low), ("high", &self.high)] {
-            if is_map && key.is_some() {
-                let issue = ParamIssue::new(name, "a heat map has no place for it");
-                issues.push(issue.with_help("remove it, or use `facet`"));
-            }
-        }
-        match (&self.low, &self.high) {
-            (Some(_), None) => issues.push(ParamIssue::new("low", "an interval has two ends: name `high` too")),
-            (None, Some(_)) => issues.push(ParamIssue::new("high", "an interval has two ends: name `low` too")),
-            _ => {}
-        }
+        let has_number = !is_map || self.value.is_some();
+        issues.extend(unmet(&[(has_number, "value", "a heat map needs the number that its cells show")]));
+        let (no_place, help) = ("a heat map has no place for it", "remove it, or use `facet`");
+        issues.extend(refused(&[
+            (!is_map && self.value.is_some(), "value", "belongs to `kind: heatmap`", "name the number in `y`"),
+            (is_map && self.series.is_some(), "series", no_place, help),
+            (is_map && self.low.is_some(), "low", no_place, help),
+            (is_map && self.high.is_some(), "high", no_place, help),
+        ]));
+        issues.extend(unmet(&[
+            (self.low.is_none() || self.high.is_some(), "low", "an interval has two ends: name `high` too"),
+            (self.high.is_none() || self.low.is_some(), "high", "an interval has two ends: name `low` too"),
+        ]));
         issues
     }
 

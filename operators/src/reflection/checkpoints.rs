@@ -56,12 +56,17 @@ impl Responses {
         }
         let whole = tables.iter().map(|table| table.rows).sum();
         for (index, table) in tables.into_iter().enumerate() {
-            let mut keys = Keys::new(params, index, table)?;
+            let mut data = Values::optional(table, "dataset", params.dataset.as_ref())?;
+            let (mut by, mut step) = if let Some(named) = params.checkpoints.get(index) {
+                (Values::Same(named.name.clone()), Values::Same(step_text(named.step)))
+            } else {
+                let by = Values::of(table, "by", &params.keys())?;
+                (by, Values::optional(table, "step", params.step.as_ref())?)
+            };
             for batch in table.batches() {
                 context.check_cancelled()?;
                 let batch = batch?;
-                let (names, datasets) = (keys.checkpoint.values(&batch)?, keys.dataset.values(&batch)?);
-                let steps = keys.step.values(&batch)?;
+                let (names, datasets, steps) = (by.values(&batch)?, data.values(&batch)?, step.values(&batch)?);
                 let rows = from_batch::<Trajectory>(&batch)?.into_par_iter();
                 let responses: Vec<Response> = rows.map(|row| Response::of(row, lexicon, params.score)).collect();
                 for (((response, name), step), dataset) in responses.into_iter().zip(names).zip(steps).zip(datasets) {
@@ -148,24 +153,5 @@ impl Values {
                 Ok(places.into_iter().map(|place| labels[place as usize].clone()).collect())
             }
         }
-    }
-}
-
-/// What tells the rows of one input apart.
-struct Keys {
-    checkpoint: Values,
-    step: Values,
-    dataset: Values,
-}
-
-impl Keys {
-    fn new(params: &ReflectionParams, index: usize, table: &RowsInput) -> Result<Self, OperatorError> {
-        let dataset = Values::optional(table, "dataset", params.dataset.as_ref())?;
-        if let Some(named) = params.checkpoints.get(index) {
-            let step = Values::Same(step_text(named.step));
-            return Ok(Self { checkpoint: Values::Same(named.name.clone()), step, dataset });
-        }
-        let checkpoint = Values::of(table, "by", &params.keys())?;
-        Ok(Self { checkpoint, step: Values::optional(table, "step", params.step.as_ref())?, dataset })
     }
 }

@@ -148,12 +148,7 @@ impl Group {
 }
 
 /// Measures each checkpoint, in order, and last all of them together.
-pub(crate) fn measure_groups(
-    all: &Responses,
-    length: Length,
-    score: ScoreName,
-    bootstrap: &Bootstrap,
-) -> (Vec<Group>, Group) {
+pub(crate) fn groups(all: &Responses, length: Length, score: ScoreName, bootstrap: &Bootstrap) -> (Vec<Group>, Group) {
     let names = names(length, score);
     let mut by_checkpoint: Vec<Vec<&Row>> = vec![Vec::new(); all.checkpoints.len()];
     for row in &all.rows {

@@ -5,10 +5,9 @@ use serde_json::{Value, json};
 
 use super::measure::{Group, Length, names};
 use super::params::ReflectionParams;
-use crate::shared::html;
 use crate::shared::html::plot::{Plot, Series, Unit};
 use crate::shared::html::table::{NOTHING, Table, estimate_cells, percent, value_cell};
-use crate::shared::html::{Card, list};
+use crate::shared::html::{self, Card, list};
 use crate::shared::statistics::{Measure, measures_json, metric_rows, named};
 
 /// Phrases listed in the report.
@@ -136,10 +135,8 @@ impl Report<'_> {
             notes.push("Not every response records its completion tokens: length is counted in words.".to_owned());
         }
         if self.unscored > 0 {
-            notes.push(format!(
-                "{} responses have no golden answers (or only punctuation and articles) and no score.",
-                self.unscored
-            ));
+            let lack = "have no golden answers (or only punctuation and articles) and no score";
+            notes.push(format!("{} responses {lack}.", self.unscored));
         }
         if self.checkpoints.len() < 3 {
             notes.push("Correlations need at least 3 checkpoints; partial ones, one more for each control.".to_owned());
@@ -189,25 +186,16 @@ impl Report<'_> {
             let [ratio, range] = estimate_cells(group.measure(&rpr));
             let [scored, scored_range] = estimate_cells(group.measure(&score));
             let [density, length] = [&density, &length].map(|name| value_cell(group.measure(name)));
-            let row =
-                [group.name.clone(), step, responses.to_string(), ratio, range, density, length, scored, scored_range];
-            table.row(row);
+            let named = [group.name.clone(), step, responses.to_string()];
+            table.row(named.into_iter().chain([ratio, range, density, length, scored, scored_range]));
         }
         table
     }
 
     fn by_kind(&self) -> Table {
         let [_, _, _, _, reflective, unreflective, with, without, difference] = self.names();
-        let header = [
-            "Checkpoint",
-            "Reflective",
-            "Unreflective",
-            "Matched Questions",
-            "Reflective",
-            "Unreflective",
-            "Difference",
-            "Interval",
-        ];
+        let (yes, no) = ("Reflective", "Unreflective");
+        let header = ["Checkpoint", yes, no, "Matched Questions", yes, no, "Difference", "Interval"];
         let mut table = Table::new(&format!("Score ({}) by Kind of Response", self.params.score.name()), &header);
         for group in self.checkpoints.iter().chain([&self.all]) {
             let matched = group.measure(&difference).map_or(0, |estimate| estimate.count).to_string();

@@ -118,16 +118,6 @@ impl ReflectionParams {
         for (name, text) in [("step", &self.step), ("dataset", &self.dataset)] {
             issues.extend(text.as_deref().and_then(|text| check_key(name, text)));
         }
-        issues.extend(self.checkpoint_issues());
-        if let Some(list) = &self.lexicon {
-            issues.extend(lexicon_issue(list));
-        }
-        issues.extend(bootstrap_issues(self.resamples, self.confidence));
-        issues
-    }
-
-    fn checkpoint_issues(&self) -> Vec<ParamIssue> {
-        let mut issues = Vec::new();
         for (index, checkpoint) in self.checkpoints.iter().enumerate() {
             if self.checkpoints[..index].iter().any(|other| other.name == checkpoint.name) {
                 issues.push(ParamIssue::new(format!("checkpoints.{index}.name"), "names two checkpoints"));
@@ -139,14 +129,17 @@ impl ReflectionParams {
                 issues.push(issue.with_help(format!("remove `{name}` or `checkpoints`")));
             }
         }
+        match self.lexicon.as_deref() {
+            Some([]) => {
+                issues.push(ParamIssue::new("lexicon", "is empty").with_help("leave it out for the default"));
+            }
+            Some(list) => {
+                let wrong = Lexicon::new(list).err();
+                issues.extend(wrong.map(|(at, message)| ParamIssue::new(format!("lexicon.{at}"), message)));
+            }
+            None => {}
+        }
+        issues.extend(bootstrap_issues(self.resamples, self.confidence));
         issues
     }
-}
-
-fn lexicon_issue(list: &[String]) -> Option<ParamIssue> {
-    if list.is_empty() {
-        return Some(ParamIssue::new("lexicon", "is empty").with_help("leave it out for the default"));
-    }
-    let (place, message) = Lexicon::new(list).err()?;
-    Some(ParamIssue::new(format!("lexicon.{place}"), message))
 }

@@ -53,48 +53,34 @@ impl Statistics {
         }
     }
 
-    /// Standard deviation of the sample; 0 for fewer than two rollouts.
-    fn deviation(&self) -> f64 {
-        if self.rewarded < 2 { 0.0 } else { (self.squares / (self.rewarded - 1) as f64).sqrt() }
-    }
-
-    /// Questions with several rollouts, and those of them whose rollouts all have the same reward.
-    fn groups(&self) -> (usize, usize) {
-        let several = self.questions.values().filter(|group| group.rollouts > 1);
-        (several.clone().count(), several.filter(|group| group.equal).count())
-    }
-
     pub(super) fn report(&self, outputs: &mut Outputs) {
         outputs.figure("rewarded", self.rewarded as f64);
         outputs.figure("rejected", self.rejected as f64);
         if self.rewarded == 0 {
             return;
         }
+        // Of the sample; 0 for a single rollout.
+        let deviation = if self.rewarded < 2 { 0.0 } else { (self.squares / (self.rewarded - 1) as f64).sqrt() };
         outputs.figure("reward_mean", self.mean);
-        outputs.figure("reward_deviation", self.deviation());
-        let (several, equal) = self.groups();
-        outputs.figure("questions_with_several_rollouts", several as f64);
-        if several > 0 {
-            outputs.figure("share_without_signal", equal as f64 / several as f64);
-        }
-        outputs.summary(&self.table());
-    }
-
-    fn table(&self) -> String {
+        outputs.figure("reward_deviation", deviation);
         let mut text = format!("{:<14} {:>8}  {:>8}\n", "", "mean", "std");
-        writeln!(text, "{:<14} {:>8.4}  {:>8.4}", "reward", self.mean, self.deviation()).ok();
+        writeln!(text, "{:<14} {:>8.4}  {:>8.4}", "reward", self.mean, deviation).ok();
         // A single part would repeat the line above.
         for (name, sum) in self.parts.iter().filter(|_| self.parts.len() > 1) {
             writeln!(text, "  {name:<12} {:>8.4}", sum / self.rewarded as f64).ok();
         }
         writeln!(text, "{} rollouts of {} questions, {} rejected", self.rewarded, self.questions.len(), self.rejected)
             .ok();
-        let (several, equal) = self.groups();
+        // Questions with several rollouts, and those of them whose rollouts all have the same reward.
+        let several = self.questions.values().filter(|group| group.rollouts > 1);
+        let (several, equal) = (several.clone().count(), several.filter(|group| group.equal).count());
+        outputs.figure("questions_with_several_rollouts", several as f64);
         if several > 0 {
+            outputs.figure("share_without_signal", equal as f64 / several as f64);
             let share = 100.0 * equal as f64 / several as f64;
             let meaning = "all rollouts have the same reward (no signal for group-relative methods)";
             writeln!(text, "{equal} of {several} questions with several rollouts ({share:.1} %): {meaning}").ok();
         }
-        text
+        outputs.summary(&text);
     }
 }

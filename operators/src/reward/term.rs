@@ -1,8 +1,6 @@
 //! Terms of a weighted sum.
 
-use arrow::array::{Array, AsArray, Float64Array, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::array::{Array, Float64Array, RecordBatch};
 use schemars::JsonSchema;
 use searchmill_agent::grounding::grounded;
 use searchmill_agent::reward::{Transcript, format_fault};
@@ -13,6 +11,7 @@ use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 
 use super::rewarded::{Rewarded, require_answers};
+use crate::shared::numbers::numbers;
 use crate::shared::unfit::Unfit;
 
 /// A term of the sum with its weight.
@@ -149,8 +148,7 @@ pub(super) fn issues(terms: &[Term]) -> Vec<ParamIssue> {
         let path = format!("sum.{index}");
         issues.extend(term.issue(&path));
         // The parts of a reward are told apart by their names.
-        let repeated = terms[..index].iter().any(|other| other.name() == term.name());
-        if repeated {
+        if terms[..index].iter().any(|other| other.name() == term.name()) {
             let issue = ParamIssue::new(path, format!("the sum has two terms `{}`", term.name()));
             issues.push(issue.with_help("add their weights in one term"));
         }
@@ -172,7 +170,7 @@ impl Columns {
             Term::Column(column) => Some(column.name()),
             _ => None,
         });
-        Ok(Self(named.map(|name| numbers(batch, name)).collect::<Result<_, _>>()?))
+        Ok(Self(named.map(|name| column(batch, name)).collect::<Result<_, _>>()?))
     }
 
     fn value(&self, column: usize, row: usize, name: &str) -> Result<f64, Unfit> {
@@ -187,7 +185,7 @@ impl Columns {
     }
 }
 
-fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array, OperatorError> {
+fn column(batch: &RecordBatch, name: &str) -> Result<Float64Array, OperatorError> {
     let Some(column) = batch.column_by_name(name) else {
         let schema = batch.schema();
         let known = schema.fields().iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>().join(", ");
@@ -195,12 +193,11 @@ fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array, OperatorErro
             .with_help(format!("columns: {known}")));
     };
     // A column of nulls has no type: each of its rows is a reject.
-    let kind = column.data_type();
-    if !(kind.is_numeric() || matches!(kind, DataType::Boolean | DataType::Null)) {
-        return Err(OperatorError::pipeline(format!("`sum`: the column `{name}` is {kind}, not numbers or booleans"))
-            .with_help("compute a number from it, for example with `sql`"));
-    }
-    Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+    numbers(column)?.ok_or_else(|| {
+        let kind = column.data_type();
+        OperatorError::pipeline(format!("`sum`: the column `{name}` is {kind}, not numbers or booleans"))
+            .with_help("compute a number from it, for example with `sql`")
+    })
 }
 
 /// Adds up the terms of one rollout, in the given order.
@@ -217,8 +214,8 @@ pub(super) fn add_up(
     for term in terms {
         let value = match term {
             Term::F1(_) => f1(row)?,
-            Term::Answered(_) => unit(!normalize_answer(&row.prediction).is_empty()),
-            Term::Format(_) => unit(format_fault(&row.protocol, transcript, &row.prediction).is_none()),
+            Term::Answered(_) => f64::from(!normalize_answer(&row.prediction).is_empty()),
+            Term::Format(_) => f64::from(format_fault(&row.protocol, transcript, &row.prediction).is_none()),
             Term::Retrieved(_) => retrieved(row)?,
             Term::ShortThink(_) => short_think,
             Term::Length(length) => length.of(row),
@@ -234,10 +231,6 @@ pub(super) fn add_up(
     Ok(rewarded)
 }
 
-fn unit(holds: bool) -> f64 {
-    f64::from(u8::from(holds))
-}
-
 fn f1(row: &Trajectory) -> Result<f64, Unfit> {
     require_answers(&row.golden_answers, |answer| !normalize_answer(answer).is_empty())?;
     Ok(answer_scores(&row.prediction, &row.golden_answers).f1)
@@ -248,7 +241,7 @@ fn retrieved(row: &Trajectory) -> Result<f64, Unfit> {
     if row.evidence.is_empty() {
         require_answers(&row.golden_answers, |answer| !normalize_answer(answer).is_empty())?;
     }
-    Ok(unit(grounded(row)))
+    Ok(f64::from(grounded(row)))
 }
 
 impl Length {

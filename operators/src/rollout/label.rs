@@ -40,9 +40,12 @@ pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Opt
         let index = schema.index_of(name).ok()?;
         columns[index] = cast(&values, schema.field(index).data_type()).ok()?;
     }
-    let rollout = RecordBatch::try_new(schema, columns).ok()?;
     // The question may have lost columns since the rollout was recorded.
-    let rollout = with_extra(&without_extra(&rollout)?, row).ok()?;
+    let own = RecordKind::Trajectory.schema();
+    let mut kept: Vec<usize> = (0..columns.len()).collect();
+    kept.retain(|at| own.field_with_name(schema.field(*at).name()).is_ok() || is_reserved(schema.field(*at)));
+    let rollout = RecordBatch::try_new(schema, columns).ok()?.project(&kept).ok()?;
+    let rollout = with_extra(&rollout, row).ok()?;
     Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
 }
 
@@ -58,18 +61,6 @@ pub(super) fn with_extra(rollout: &RecordBatch, row: &RecordBatch) -> Result<Rec
     let schema = row.schema();
     let places: Vec<usize> = (0..schema.fields().len()).filter(|place| !is_reserved(schema.field(*place))).collect();
     carried(rollout, &row.project(&places)?, RecordKind::Question, vec![0])
-}
-
-/// Removes the extra columns that the question had when the rollout was recorded.
-fn without_extra(rollout: &RecordBatch) -> Option<RecordBatch> {
-    let (schema, own) = (rollout.schema(), RecordKind::Trajectory.schema());
-    let mut indices = Vec::new();
-    for (index, field) in schema.fields().iter().enumerate() {
-        if own.column_with_name(field.name()).is_some() || is_reserved(field) {
-            indices.push(index);
-        }
-    }
-    rollout.project(&indices).ok()
 }
 
 /// Returns the columns of questions that may ride along.

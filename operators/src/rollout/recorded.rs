@@ -8,6 +8,8 @@ use searchmill_engine::operator::{ParamIssue, RowOutput};
 use searchmill_schemas::{Message, RecordedTokens, TokenSpan, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 
+use crate::shared::issues::refused;
+
 /// Additional columns of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -63,7 +65,7 @@ pub(super) fn figures(output: &RowOutput) -> Vec<(&'static str, f64)> {
                 (RECORDED, 1.0),
                 (SAMPLED, sampled.sum::<usize>() as f64),
                 (BRANCHES, branches as f64),
-                (FORKED, f64::from(u8::from(branches > 0))),
+                (FORKED, f64::from(branches > 0)),
             ]);
         }
     }
@@ -100,11 +102,8 @@ pub(super) fn summary(sums: &BTreeMap<&'static str, f64>) -> Option<String> {
 
 /// Returns issues of `record` and `rewritten_history` (whether they are given) with the policy.
 pub(super) fn issues(recording: bool, rewriting: bool, policy: &PolicyParams) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    if rewriting && !recording {
-        let issue = ParamIssue::new("rewritten_history", "has no effect without `record: tokens`");
-        issues.push(issue.with_help("add `record: tokens`, or leave it out"));
-    }
+    let (no_effect, help) = ("has no effect without `record: tokens`", "add `record: tokens`, or leave it out");
+    let mut issues = refused(&[(rewriting && !recording, "rewritten_history", no_effect, help)]);
     match policy {
         PolicyParams::Evidence(_) if recording => {
             let issue = ParamIssue::new("record", "the policy `evidence` has no tokens");
@@ -112,7 +111,7 @@ pub(super) fn issues(recording: bool, rewriting: bool, policy: &PolicyParams) ->
         }
         PolicyParams::Endpoint(endpoint) if recording => issues.extend(endpoint.check_recording()),
         PolicyParams::Endpoint(endpoint) if endpoint.logprobs.is_some() => {
-            issues.push(ParamIssue::new("policy.endpoint.logprobs", "has no effect without `record: tokens`"));
+            issues.push(ParamIssue::new("policy.endpoint.logprobs", no_effect));
         }
         _ => {}
     }

@@ -4,26 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{Int32Array, RecordBatch};
-use arrow::datatypes::{DataType, Field};
-use searchmill_agent::outside::{
-    Opener, Recorded, RecordedCall, RerankParams, SearchTool, ToolInputs, ToolParams, Toolbox, calls, searches,
-};
-use searchmill_agent::protocol::{Protocol, ProtocolParams, ToolOffer};
-use searchmill_agent::tool::{SEARCH, Tool};
+use arrow::array::RecordBatch;
+use searchmill_agent::outside::{Opener, RecordedCall, RerankParams, ToolParams, calls, searches};
+use searchmill_agent::protocol::Protocol;
+use searchmill_agent::tool::SEARCH;
 use searchmill_data::python::PythonFunction;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
+    Accept, Arity, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 
-use crate::shared::columns::{TOOL_ERRORS, with_columns};
+use crate::shared::issues::refused;
 
 /// The input whose rollouts answer in place of the services.
-const RECORDED: &str = "recorded";
-
-/// A rollout's tool, and what its model is offered beside the search tool.
-type Opened = (Option<Box<dyn Tool>>, Vec<ToolOffer>);
+pub(super) const RECORDED: &str = "recorded";
 
 /// Adds the inputs of the tools.
 pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
@@ -42,12 +36,8 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
     ports
 }
 
-/// Whether a tool answers the searches of a protocol in which they are text.
-pub(super) fn is_live(tools: &[ToolParams], protocol: &ProtocolParams) -> bool {
-    *protocol != ProtocolParams::ToolCall && !tools.is_empty()
-}
-
-/// Declares the services. `search` is the name of the search tool; `live`: see [`is_live`].
+/// Declares the services. `search` is the name of the search tool; `live`: a tool answers the searches of a protocol in
+/// which they are text.
 pub(super) fn declared(
     tools: &[ToolParams],
     rerank: Option<&RerankParams>,
@@ -58,20 +48,16 @@ pub(super) fn declared(
     let (checked, search, reranks) = (tools.to_vec(), search.to_owned(), rerank.is_some());
     let declaration = declaration.checks_inputs(move |inputs| {
         let has_index = inputs.contains(&"search");
-        let mut issues = Vec::new();
-        if live && has_index {
-            let message = "the index and the tool would both answer the searches: the protocol has one search";
-            let help = "leave out `search` of `from`, or `tools`; `protocol: tool_call` offers both";
-            issues.push(ParamIssue::new("tools", message).with_help(help));
-        }
+        let both = "the index and the tool would both answer the searches: the protocol has one search";
+        let help = "leave out `search` of `from`, or `tools`; `protocol: tool_call` offers both";
+        let mut issues = refused(&[(live && has_index, "tools", both, help)]);
         let clash = checked.iter().position(|tool| tool.name() == Some(search.as_str()));
         if let Some(place) = clash.filter(|_| has_index && !live) {
             issues.push(twice(place, &checked[place]));
         }
-        if reranks && !has_index && !live {
-            let issue = ParamIssue::new("rerank", "there is no search whose passages it could order");
-            issues.push(issue.with_help("add an index: `from: {search: NODE}`"));
-        }
+        let none = "there is no search whose passages it could order";
+        let lone = reranks && !has_index && !live;
+        issues.extend(refused(&[(lone, "rerank", none, "add an index: `from: {search: NODE}`")]));
         issues
     });
     let services = tools.iter().filter_map(ToolParams::service);
@@ -182,41 +168,16 @@ pub(super) fn rerank_issues(rerank: Option<&RerankParams>, cuts: bool) -> Vec<Pa
         let path = format!("rerank.{}", issue.path).trim_end_matches('.').to_owned();
         issues.push(ParamIssue { path, ..issue });
     }
-    if cuts {
-        // An audit takes the order of the passages from the record, which lacks those that were cut off.
-        let issue = ParamIssue::new("max_observation_tokens", "has no place beside `rerank`");
-        issues.push(issue.with_help("limit the passages with `rerank.keep`"));
-    }
+    // An audit takes the order of the passages from the record, which lacks those that were cut off.
+    let (no_place, help) = ("has no place beside `rerank`", "limit the passages with `rerank.keep`");
+    issues.extend(refused(&[(cuts, "max_observation_tokens", no_place, help)]));
     issues
-}
-
-/// Opens the tools. `in_text`: the protocol, if its searches are text that a tool answers.
-pub(super) fn open(
-    tools: &[ToolParams],
-    search: SearchTool<'_>,
-    in_text: Option<&dyn Protocol>,
-    inputs: &Inputs,
-    context: &Context,
-) -> Result<Opened, OperatorError> {
-    if tools.is_empty() && search.rerank.is_none() {
-        return Ok((search.searcher.map(|searcher| Box::new(searcher) as Box<dyn Tool>), Vec::new()));
-    }
-    let recorded = inputs.rows_optional(RECORDED).map(|rows| Recorded::open(rows, in_text)).transpose()?;
-    let read = ToolInputs { opener: opener(tools, inputs)?, recorded };
-    let (toolbox, offers) = Toolbox::open(tools, read, search, context)?;
-    Ok((Some(Box::new(toolbox)), offers))
 }
 
 /// Opens the tool `open`, if it is among the tools.
 pub(super) fn opener(tools: &[ToolParams], inputs: &Inputs) -> Result<Option<Opener>, OperatorError> {
     let open = tools.iter().find_map(|tool| if let ToolParams::Open(open) = tool { Some(open) } else { None });
     open.map(|open| Opener::open(open, inputs.rows("documents")?)).transpose()
-}
-
-/// Adds the number of calls that services failed to answer.
-pub(super) fn with_errors(batch: &RecordBatch, errors: u32) -> Result<RecordBatch, OperatorError> {
-    let errors = Int32Array::from(vec![i32::try_from(errors).unwrap_or(i32::MAX)]);
-    with_columns(batch, vec![(Field::new(TOOL_ERRORS, DataType::Int32, false), Arc::new(errors))])
 }
 
 /// The calls of tools in the rollouts of a node, by tool.

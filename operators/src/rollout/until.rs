@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::{BooleanArray, Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use searchmill_agent::grounding::grounded;
-use searchmill_engine::operator::{OperatorError, ParamIssue, RowOutput};
+use searchmill_engine::operator::{OperatorError, RowOutput};
 use searchmill_schemas::{CutObservations, RecordKind, RecordedTokens, Trajectory, from_batch};
 use searchmill_text::answer_metrics::AnswerScores;
 
 use crate::shared::answered::{with_metric_fields, with_metrics};
-use crate::shared::columns::{TOOL_ERRORS, with_columns, with_fields};
-use crate::shared::until::{Passing, Until};
+use crate::shared::columns::{TOOL_ERRORS, with_all, with_columns, with_fields};
+use crate::shared::until::Passing;
 
 const GROUNDED: &str = "grounded";
 
@@ -23,21 +23,8 @@ pub(super) struct More {
     pub(super) tokens: bool,
 }
 
-/// Returns an issue if the predicate does not fit the columns.
-pub(super) fn column_issue(until: &Until, more: More) -> Option<ParamIssue> {
-    until.column_issue(&schema(more).ok()?)
-}
-
-/// Opens the predicate.
-///
-/// # Errors
-/// Fails if it does not fit the columns.
-pub(super) fn open(until: &Until, more: More) -> Result<Passing, OperatorError> {
-    until.open(&schema(more)?)
-}
-
 /// Returns the columns of the predicate.
-fn schema(more: More) -> Result<SchemaRef, OperatorError> {
+pub(super) fn schema(more: More) -> Result<SchemaRef, OperatorError> {
     let grounded = Field::new(GROUNDED, DataType::Boolean, false);
     let own = columns(more)?;
     Ok(with_metric_fields(&with_fields(&own, &[grounded])))
@@ -45,23 +32,29 @@ fn schema(more: More) -> Result<SchemaRef, OperatorError> {
 
 /// Returns the columns of rollouts, without those of their questions.
 pub(super) fn columns(more: More) -> Result<SchemaRef, OperatorError> {
-    let mut schema = RecordKind::Trajectory.schema();
-    // In the order in which a rollout gets them.
-    if more.tools {
-        schema = with_fields(&schema, &[Field::new(TOOL_ERRORS, DataType::Int32, false)]);
+    let none = RecordBatch::new_empty(RecordKind::Trajectory.schema());
+    let (errors, cuts, tokens) = (more.tools.then(Vec::new), more.cuts.then(Vec::new), more.tokens.then(Vec::new));
+    Ok(with_more(none, errors, cuts, tokens)?.schema())
+}
+
+/// Adds what rollouts have beyond the columns of a trajectory. `errors`: the calls that services failed to answer.
+pub(super) fn with_more(
+    mut rollouts: RecordBatch,
+    errors: Option<Vec<i32>>,
+    cuts: Option<Vec<CutObservations>>,
+    tokens: Option<Vec<RecordedTokens>>,
+) -> Result<RecordBatch, OperatorError> {
+    if let Some(errors) = errors {
+        let field = Field::new(TOOL_ERRORS, DataType::Int32, false);
+        rollouts = with_columns(&rollouts, vec![(field, Arc::new(Int32Array::from(errors)))])?;
     }
-    let mut others = Vec::new();
-    if more.cuts {
-        others.push(CutObservations::to_batch(&[])?);
+    if let Some(cuts) = cuts {
+        rollouts = with_all(&rollouts, &CutObservations::to_batch(&cuts)?)?;
     }
-    if more.tokens {
-        others.push(RecordedTokens::to_batch(&[])?);
+    if let Some(tokens) = tokens {
+        rollouts = with_all(&rollouts, &RecordedTokens::to_batch(&tokens)?)?;
     }
-    for other in others {
-        let fields: Vec<Field> = other.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
-        schema = with_fields(&schema, &fields);
-    }
-    Ok(schema)
+    Ok(rollouts)
 }
 
 /// Counts the rollouts of a result that match the predicate.
@@ -92,9 +85,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::shared::until::Until;
 
     fn until(predicate: &str) -> Until {
         serde_json::from_value(json!({"rows": 1, "where": predicate})).expect("params")
+    }
+
+    fn open(predicate: &str) -> Passing {
+        let none = More { tools: false, cuts: false, tokens: false };
+        until(predicate).open(&schema(none).expect("columns")).expect("a predicate")
     }
 
     #[test]
@@ -103,26 +102,23 @@ mod tests {
         let none = More { tools: false, cuts: false, tokens: false };
         let predicate =
             "tool_errors = 0 AND array_length(tokens) > 0 AND array_length(cut_observations) = 0 AND grounded";
-        assert_eq!(column_issue(&until(predicate), all), None);
-        let issue = column_issue(&until(predicate), none).expect("an issue");
+        assert_eq!(until(predicate).column_issue(&schema(all).expect("columns")), None);
+        let issue = until(predicate).column_issue(&schema(none).expect("columns")).expect("an issue");
         assert_eq!((issue.path.as_str(), issue.message.contains("there is no column `")), ("until.where", true));
     }
 
     #[test]
     fn rollouts_are_counted_by_their_metrics() {
-        let none = More { tools: false, cuts: false, tokens: false };
         let rows = [trajectory("q", 0, "Rome", "Rome"), trajectory("q", 1, "Paris", "Rome")];
         let batches = vec![("trajectories".to_owned(), to_batch(&rows).expect("rows"))];
         let output = RowOutput { batches, usage: Usage::default() };
-        let counted =
-            |predicate: &str| count(&open(&until(predicate), none).expect("a predicate"), &output).expect("a count");
+        let counted = |predicate: &str| count(&open(predicate), &output).expect("a count");
         let mut unanswered = trajectory("r", 0, "Rome", "Rome");
         unanswered.golden_answers.clear();
         let batches = vec![("trajectories".to_owned(), to_batch(&[unanswered]).expect("rows"))];
         let unknown = RowOutput { batches, usage: Usage::default() };
         for (predicate, matching) in [("f1 < 0.5", 0), ("f1 >= 0", 0), ("f1 IS NULL", 1)] {
-            let passing = open(&until(predicate), none).expect("a predicate");
-            assert_eq!(count(&passing, &unknown).expect("a count"), matching, "{predicate}");
+            assert_eq!(count(&open(predicate), &unknown).expect("a count"), matching, "{predicate}");
         }
         assert_eq!((counted("f1 >= 0.8"), counted("em < 1 AND sample_index = 1"), counted("acc >= 0")), (1, 1, 2));
     }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, ListArray, RecordBatch, StringArray, StructArray, UInt32Array};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
+use arrow::json::writer::{LineDelimited, WriterBuilder};
 use searchmill_engine::operator::OperatorError;
-use searchmill_schemas::{RecordKind, SchemaError, conform, text_value};
+use searchmill_schemas::{RecordKind, SchemaError, conform, text_value, with_bytes_as_text};
 
 /// The column of rollouts that counts the calls that services failed to answer.
 pub(crate) const TOOL_ERRORS: &str = "tool_errors";
@@ -44,14 +46,9 @@ pub(crate) fn with_fields(schema: &Schema, new: &[Field]) -> Arc<Schema> {
 }
 
 /// Returns the columns of rows of a kind that neither the kind nor `taken` has.
-pub(crate) fn extra(
-    from: &RecordBatch,
-    kind: RecordKind,
-    taken: &Schema,
-) -> Result<Option<RecordBatch>, OperatorError> {
-    let schema = from.schema();
-    let indices = extra_indices(&schema, kind, taken);
-    if indices.is_empty() { Ok(None) } else { Ok(Some(from.project(&indices)?)) }
+pub(crate) fn extra(all: &RecordBatch, kind: RecordKind, taken: &Schema) -> Result<Option<RecordBatch>, OperatorError> {
+    let indices = extra_indices(&all.schema(), kind, taken);
+    if indices.is_empty() { Ok(None) } else { Ok(Some(all.project(&indices)?)) }
 }
 
 fn extra_indices(from: &Schema, kind: RecordKind, taken: &Schema) -> Vec<usize> {
@@ -90,18 +87,12 @@ pub(crate) fn carried_fields(new: &Schema, from: &Schema, kind: RecordKind) -> A
 /// Fails as [`conform`] does.
 pub(crate) fn conformed(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
     let own = conform(kind, batch)?;
-    // A table has no columns of its own: all of them are the others.
-    if kind == RecordKind::Table {
-        return Ok(own);
-    }
-    let (mut fields, mut columns) = (own.schema().fields().to_vec(), own.columns().to_vec());
-    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        if own.column_by_name(field.name()).is_none() {
-            fields.push(Arc::clone(field));
-            columns.push(Arc::clone(column));
-        }
-    }
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|error| SchemaError(error.to_string()))
+    let all = match extra(batch, kind, &own.schema()) {
+        Ok(Some(others)) => with_all(&own, &others),
+        Ok(None) => Ok(own),
+        Err(error) => Err(error),
+    };
+    all.map_err(|error| SchemaError(error.message))
 }
 
 /// Returns the rows with the columns of `new`, which has as many rows, at the end.
@@ -109,6 +100,26 @@ pub(crate) fn with_all(batch: &RecordBatch, new: &RecordBatch) -> Result<RecordB
     let fields = new.schema();
     let fields = fields.fields().iter().map(|field| field.as_ref().clone());
     with_columns(batch, fields.zip(new.columns().iter().cloned()).collect())
+}
+
+/// Returns a column of lists of objects: the rows of `items`, as many in turn as `lengths` say. Nothing in it is null.
+pub(crate) fn lists(items: RecordBatch, lengths: Vec<usize>) -> ArrayRef {
+    let items = StructArray::from(items);
+    let item = Arc::new(Field::new("item", items.data_type().clone(), false));
+    Arc::new(ListArray::new(item, OffsetBuffer::from_lengths(lengths), Arc::new(items), None))
+}
+
+/// Returns the rows as JSON, an object with all columns in a line for each. `param` stands before an error.
+pub(crate) fn json_lines(batch: &RecordBatch, param: &str) -> Result<Vec<u8>, OperatorError> {
+    let mut text = Vec::new();
+    // Nulls are written too: all lines have the same fields, and in a template a name left out would be unknown.
+    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
+    let texts = with_bytes_as_text(batch).map_err(|(column, _)| {
+        let help = format!("encode it by `sql`: `encode({column}, 'base64')`");
+        OperatorError::data(format!("{param}the column `{column}` holds bytes that are not UTF-8 text")).with_help(help)
+    })?;
+    writer.write(&texts).and_then(|()| writer.finish())?;
+    Ok(text)
 }
 
 /// Returns the column `id` if it is text.

@@ -1,20 +1,12 @@
 //! Connected components by union-find.
 
 /// Rows and the components they belong to.
-#[derive(Default)]
 pub(crate) struct Forest(Vec<u32>);
 
 impl Forest {
     /// Creates that many rows, each a component.
     pub(crate) fn new(rows: u32) -> Self {
         Self((0..rows).collect())
-    }
-
-    /// Adds the next row as a separate component and returns it.
-    pub(crate) fn add(&mut self) -> u32 {
-        let row = self.0.len() as u32;
-        self.0.push(row);
-        row
     }
 
     /// Returns the first row of the component.

@@ -191,11 +191,9 @@ impl Sketcher {
 
     /// Describes the bands, for the node's summary.
     pub(crate) fn describe(&self) -> String {
-        let (Banding { bands, rows }, threshold) = (self.banding, self.params.threshold);
-        let found = 1.0 - (1.0 - threshold.powi(rows as i32)).powi(bands as i32);
-        format!(
-            "{bands} bands of {rows} rows: a pair with similarity {threshold} is found with probability {found:.2}.\n"
-        )
+        let (Banding { bands, rows }, least) = (self.banding, self.params.threshold);
+        let found = 1.0 - (1.0 - least.powi(rows as i32)).powi(bands as i32);
+        format!("{bands} bands of {rows} rows: a pair with similarity {least} is found with probability {found:.2}.\n")
     }
 }
 
@@ -211,10 +209,9 @@ impl Texts {
             let kind = values.data_type();
             // A column of nulls has the type Null until something fixes it.
             if !kind.is_string() && !kind.is_null() {
-                return Err(OperatorError::pipeline(format!("`{param}`: `{column}` is not text but {kind}"))
-                    .with_help(
-                        "name a text column, or an SQL expression such as `array_to_string(golden_answers, ' ')`",
-                    ));
+                let help = "name a text column, or an SQL expression such as `array_to_string(golden_answers, ' ')`";
+                let message = format!("`{param}`: `{column}` is not text but {kind}");
+                return Err(OperatorError::pipeline(message).with_help(help));
             }
         }
         Ok(texts)

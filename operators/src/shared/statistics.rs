@@ -1,7 +1,6 @@
 //! Means, standard deviations, percentile bootstrap over questions, and pass@k.
 
-use rand::Rng;
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use searchmill_engine::operator::ParamIssue;
@@ -10,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::html::plot::Estimate;
+use super::issues::{refused, unmet};
 
 /// Mean and sample standard deviation; both `None` for no values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -178,13 +178,9 @@ pub(crate) fn intervals(
 
 /// Returns the issues of the params of bootstrap intervals.
 pub(crate) fn bootstrap_issues(resamples: u32, confidence: f64) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    if !(confidence > 0.0 && confidence < 1.0) {
-        issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
-    }
-    if resamples > 1_000_000 {
-        issues.push(ParamIssue::new("resamples", "must be at most 1,000,000"));
-    }
+    let is_outside = !(confidence > 0.0 && confidence < 1.0);
+    let mut issues = refused(&[(is_outside, "confidence", "must be between 0 and 1", "write 0.95 for 95 %")]);
+    issues.extend(unmet(&[(resamples <= 1_000_000, "resamples", "must be at most 1,000,000")]));
     issues
 }
 

@@ -86,12 +86,11 @@ fn bound(predicate: &str, schema: &SchemaRef) -> Result<Keys, OperatorError> {
     let keys = Keys::new(schema, WHERE, &[predicate])?;
     // The type of an expression is known from a batch without rows.
     let values = keys.values(&RecordBatch::new_empty(Arc::clone(schema)))?;
-    let kind = match values.first().map(|values| values.data_type()) {
-        Some(DataType::Boolean) => return Ok(keys),
-        Some(kind) => format!(": it is {kind}"),
-        None => String::new(),
-    };
-    let message = format!("`{WHERE}`: not a condition{kind}");
+    let kind = values[0].data_type();
+    if *kind == DataType::Boolean {
+        return Ok(keys);
+    }
+    let message = format!("`{WHERE}`: not a condition: it is {kind}");
     Err(OperatorError::pipeline(message).with_help("compare with a value: `score >= 4`"))
 }
 

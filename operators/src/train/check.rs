@@ -14,6 +14,7 @@ use super::outside::{EVAL, ROWS, names, swift};
 use super::params::{Method, TrainParams};
 use super::policy::{REFERENCE, ROLLOUTS};
 use crate::rollout::recorded::{FROM_SOME, GREEDY, UNRECORDED};
+use crate::shared::issues::{refused, unmet};
 use crate::shared::relation::columns_checked;
 
 /// Returns all issues of the params.
@@ -21,6 +22,7 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     let is_outside = params.backend.is_outside();
     let decay = params.optimizer.weight_decay;
     let has_state = params.method == Method::Sft && !is_outside;
+    let continues = params.schedule_steps.is_none() || !is_outside;
     let demands = [
         (is_positive(params.epochs), "epochs", "must be greater than 0"),
         (params.max_steps != Some(0), "max_steps", "must be at least 1"),
@@ -31,11 +33,7 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
         (is_positive(params.learning_rate), "learning_rate", "must be greater than 0"),
         ((0.0..=1.0).contains(&params.warmup_ratio), "warmup_ratio", "must be between 0 and 1"),
         (params.schedule_steps != Some(0), "schedule_steps", "must be at least 1"),
-        (
-            params.schedule_steps.is_none() || !is_outside,
-            "schedule_steps",
-            "only the backend `candle` continues a schedule",
-        ),
+        (continues, "schedule_steps", "only the backend `candle` continues a schedule"),
         (params.max_grad_norm.is_none_or(is_positive), "max_grad_norm", "must be greater than 0, or null"),
         (is_share(params.eval_share), "eval_share", "must be from 0 to under 1"),
         (params.eval_steps > 0, "eval_steps", "must be at least 1"),
@@ -70,28 +68,6 @@ fn is_positive(number: f64) -> bool {
 
 fn is_share(number: f64) -> bool {
     (0.0..1.0).contains(&number)
-}
-
-/// Returns an issue with path and message for each demand that does not hold.
-fn unmet(demands: &[(bool, &str, &str)]) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    for (holds, path, message) in demands {
-        if !holds {
-            issues.push(ParamIssue::new(*path, *message));
-        }
-    }
-    issues
-}
-
-/// Returns an issue with path, message and help for each setting that is refused.
-fn refused(settings: &[(bool, &str, &str, &str)]) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    for (is_refused, path, message, help) in settings {
-        if *is_refused {
-            issues.push(ParamIssue::new(*path, *message).with_help(*help));
-        }
-    }
-    issues
 }
 
 /// Checks the steps whose weights are outputs.
@@ -145,8 +121,8 @@ fn backend_issues(params: &TrainParams) -> Vec<ParamIssue> {
             issues
         }
         Backend::Exec(own) => {
-            let mut issues =
-                foreign(params, "an external trainer", "pass it to the program in `arguments` or `params`");
+            let help = "pass it to the program in `arguments` or `params`";
+            let mut issues = foreign(params, "an external trainer", help);
             issues.extend(no_program("backend.exec.program", &own.program));
             issues.extend(variable_issues("backend.exec.environment", &own.environment));
             issues.extend(write_issues("backend.exec.writes", &own.writes));
@@ -204,6 +180,8 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
     // The ratio of a rollout is no weight of one token's estimate.
     let mixed = loss.kl.is_some_and(|kl| kl.importance_weighted)
         && loss.importance_sampling_level == ImportanceSampling::Sequence;
+    let weighs = "weighs tokens, and the ratio is that of the whole rollout";
+    let of_token = "leave it out, or write `importance_sampling_level: token`";
     let entropy = loss.entropy.is_some_and(|factor| !(factor.is_finite() && factor >= 0.0));
     refused(&[
         (params.backend.is_outside(), "method", outside, run_program),
@@ -218,12 +196,7 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
         (dual, "policy_loss.dual_clip", "must be greater than 1, or null", "verl has 3"),
         (constant, "policy_loss.aggregation.constant", "must be at least 1", "the most tokens that a rollout may have"),
         (kl, "policy_loss.kl.coefficient", "must be 0 or more", "0.001 is common"),
-        (
-            mixed,
-            "policy_loss.kl.importance_weighted",
-            "weighs tokens, and the ratio is that of the whole rollout",
-            "leave it out, or write `importance_sampling_level: token`",
-        ),
+        (mixed, "policy_loss.kl.importance_weighted", weighs, of_token),
         (entropy, "policy_loss.entropy", "must be 0 or more, or null", "0.001 is common"),
     ])
 }
@@ -283,26 +256,23 @@ pub(super) fn advantage_issues(method: Method, column: Option<&str>, tables: &Ta
     }
     let path = if column.is_some() { "advantage_column" } else { "method" };
     let unfit = columns_checked(tables, ROLLOUTS, |schema| check_advantages(column, schema));
-    match unfit {
-        // The message names a column; the path is that of the param which asks for it.
-        Some(issue) => vec![ParamIssue { path: path.to_owned(), ..issue }],
-        None => Vec::new(),
-    }
+    // The message names a column; the path is that of the param which asks for it.
+    unfit.map(|issue| ParamIssue { path: path.to_owned(), ..issue }).into_iter().collect()
 }
 
-/// Checks that a reference is connected if the divergence from it is part of the loss.
-pub(super) fn reference_issues(params: &TrainParams, inputs: &[&str]) -> Vec<ParamIssue> {
-    let missing = params.policy_loss.is_some_and(|loss| loss.kl.is_some()) && !inputs.contains(&REFERENCE);
-    let message = "there is no model to measure the divergence from";
-    refused(&[(missing, "policy_loss.kl", message, "add `reference: NODE.model` to `from`")])
-}
-
-/// Checks that the input `eval` is there if the arguments name it.
-pub(super) fn input_issues(needs_eval: bool, inputs: &[&str]) -> Vec<ParamIssue> {
-    let missing = needs_eval && !inputs.contains(&"eval");
-    let message = "name the input `eval`, which is not connected";
-    let help = "add `eval:` to `from`, or leave `{eval}` and `{eval_jsonl}` out";
-    refused(&[(missing, "backend.exec.arguments", message, help)])
+/// Checks that the input `eval` is there if the arguments name it, and a reference if the divergence from it is part of
+/// the loss.
+pub(super) fn input_issues(params: &TrainParams, inputs: &[&str]) -> Vec<ParamIssue> {
+    let named = matches!(&params.backend, Backend::Exec(own) if names(&own.arguments, &EVAL));
+    let no_eval = params.method == Method::External && named && !inputs.contains(&"eval");
+    let add_eval = "add `eval:` to `from`, or leave `{eval}` and `{eval_jsonl}` out";
+    let no_reference = params.policy_loss.is_some_and(|loss| loss.kl.is_some()) && !inputs.contains(&REFERENCE);
+    let (unknown, add_reference) =
+        ("there is no model to measure the divergence from", "add `reference: NODE.model` to `from`");
+    refused(&[
+        (no_eval, "backend.exec.arguments", "name the input `eval`, which is not connected", add_eval),
+        (no_reference, "policy_loss.kl", unknown, add_reference),
+    ])
 }
 
 /// Checks the params that mean nothing to a program that trains on rows.

@@ -9,6 +9,7 @@ use searchmill_models::inference::ControlTokens;
 use searchmill_models::training::example::{Example, Read, Reader};
 use searchmill_models::training::fit::alone;
 use searchmill_models::training::pairs::{PairReader, ReadPairs, numbered};
+use searchmill_models::training::recorded::Recording;
 use searchmill_models::training::rollouts::RolloutReader;
 use searchmill_schemas::Reject;
 use tokenizers::Tokenizer;
@@ -41,6 +42,10 @@ impl Data {
 }
 
 impl TrainParams {
+    fn recording(&self, config: &DecoderConfig) -> Recording {
+        Recording { vocabulary: config.vocab_size, max_length: self.max_length.min(config.max_position_embeddings) }
+    }
+
     /// Reads the examples to train on, and those that are held out.
     pub(super) fn read(
         &self,

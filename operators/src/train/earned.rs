@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::array::{Array, AsArray, Float64Array, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::array::{Float64Array, RecordBatch};
 use searchmill_engine::operator::{OperatorError, Outputs, RowsInput};
 use searchmill_models::training::example::Example;
 use searchmill_schemas::{text_column, text_value};
+
+use crate::shared::numbers::{finite, numbers};
 
 /// The mean reward of a step, also among the metrics of an external trainer.
 pub(super) const REWARD: &str = "reward";
@@ -44,15 +44,15 @@ impl Earned {
         for batch in rows.batches() {
             let batch = batch?;
             let (ids, ends) = (text_column(&batch, "id")?, text_column(&batch, "finish_reason")?);
-            let (rewards, searches) = (numbers(&batch, REWARD)?, numbers(&batch, "tool_calls")?);
+            let (rewards, searches) = (figures(&batch, REWARD)?, figures(&batch, "tool_calls")?);
             for row in 0..batch.num_rows() {
                 // A rejected rollout changes no weight, and does not count.
                 if !earned.tokens.contains_key(ids.value(row)) {
                     continue;
                 }
                 let rollout = Rollout {
-                    reward: number(rewards.as_ref(), row),
-                    searches: number(searches.as_ref(), row),
+                    reward: rewards.as_ref().and_then(|rewards| finite(rewards, row)),
+                    searches: searches.as_ref().and_then(|searches| finite(searches, row)),
                     finish: text_value(ends, row).unwrap_or_default().to_owned(),
                 };
                 earned.rollouts.insert(ids.value(row).to_owned(), rollout);
@@ -61,13 +61,8 @@ impl Earned {
         Ok(earned)
     }
 
-    /// Returns means over the rollouts of these examples by name, for the table of steps.
-    pub(super) fn means<'a>(&self, examples: impl Iterator<Item = &'a Example>) -> BTreeMap<String, f64> {
-        // One rollout may have several examples: it counts once.
-        self.means_of(&examples.map(|example| example.id.as_str()).collect())
-    }
-
-    fn means_of(&self, ids: &BTreeSet<&str>) -> BTreeMap<String, f64> {
+    /// Returns means over these rollouts by name, for the table of steps.
+    pub(super) fn means(&self, ids: &BTreeSet<&str>) -> BTreeMap<String, f64> {
         let [mut rewards, mut lengths, mut searches, mut unanswered] = [const { Vec::new() }; 4];
         for id in ids {
             lengths.extend(self.tokens.get(*id).map(|count| *count as f64));
@@ -91,7 +86,7 @@ impl Earned {
 
     /// Adds the figures of all rollouts to the node's record, and a line to its summary.
     pub(super) fn publish(&self, outputs: &mut Outputs) {
-        let means = self.means_of(&self.tokens.keys().map(String::as_str).collect());
+        let means = self.means(&self.tokens.keys().map(String::as_str).collect());
         for (name, figure) in &means {
             if name != REWARD {
                 outputs.figure(name, *figure);
@@ -125,15 +120,9 @@ impl Earned {
 }
 
 /// Returns a column as numbers if it holds some.
-fn numbers(batch: &RecordBatch, name: &str) -> Result<Option<Float64Array>, OperatorError> {
-    let column = batch.column_by_name(name).filter(|column| column.data_type().is_numeric());
-    let Some(column) = column else { return Ok(None) };
-    Ok(Some(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone()))
-}
-
-/// Returns a number of a column. One that is not finite counts as unknown.
-fn number(column: Option<&Float64Array>, row: usize) -> Option<f64> {
-    let column = column?;
-    let number = column.value(row);
-    if column.is_valid(row) && number.is_finite() { Some(number) } else { None }
+fn figures(batch: &RecordBatch, name: &str) -> Result<Option<Float64Array>, OperatorError> {
+    match batch.column_by_name(name) {
+        Some(column) if column.data_type().is_numeric() => numbers(column),
+        _ => Ok(None),
+    }
 }

@@ -1,7 +1,7 @@
 //! The report of a training: curves as inline SVG, and the same metrics as JSON and as a table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
@@ -15,9 +15,9 @@ use serde_json::json;
 use super::earned::{MEANS, REWARD};
 use super::params::{Method, TrainParams};
 use super::tensorboard;
-use crate::shared::html;
-use crate::shared::html::Card;
 use crate::shared::html::plot::{Plot, Series, Unit};
+use crate::shared::html::table::NOTHING;
+use crate::shared::html::{self, Card};
 
 /// Maximum number of points of a curve; more steps are averaged.
 const POINTS: usize = 80;
@@ -91,8 +91,12 @@ pub(super) fn columns(method: Method) -> Result<SchemaRef, OperatorError> {
 }
 
 impl Report<'_> {
-    /// Writes `report.html` and `report.json`.
-    fn write(&self, folder: &Path) -> Result<(), OperatorError> {
+    /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
+    /// of the report.
+    pub(super) fn publish(&self, outputs: &mut Outputs) -> Result<PathBuf, OperatorError> {
+        let steps = table(self.steps, &self.others())?;
+        outputs.write("steps", &steps)?;
+        let folder = outputs.tree("report")?;
         let page = folder.join("report.html");
         std::fs::write(&page, self.page()).map_err(on_path(&page))?;
         // The rows as they are: NaN becomes null.
@@ -104,18 +108,8 @@ impl Report<'_> {
         if !self.more.is_empty() {
             whole["more"] = json!(self.more);
         }
-        let text = serde_json::to_string_pretty(&whole).map_err(|error| OperatorError::engine(error.to_string()))?;
         let path = folder.join("report.json");
-        std::fs::write(&path, text + "\n").map_err(on_path(&path))
-    }
-
-    /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
-    /// of the report.
-    pub(super) fn publish(&self, outputs: &mut Outputs) -> Result<PathBuf, OperatorError> {
-        let steps = table(self.steps, &self.others())?;
-        outputs.write("steps", &steps)?;
-        let folder = outputs.tree("report")?;
-        self.write(&folder)?;
+        std::fs::write(&path, format!("{whole:#}\n")).map_err(on_path(&path))?;
         tensorboard::write(&steps, &folder.join(tensorboard::FILE))?;
         outputs.summary(&self.summary());
         outputs.figure("steps", self.taken() as f64);
@@ -215,7 +209,13 @@ impl Report<'_> {
             out.push_str(&self.curves(title, &accuracies, Unit::Score));
         }
         self.push_policy(&mut out);
-        self.push_preference(&mut out);
+        if self.steps.iter().any(|step| step.preference.is_some()) {
+            let chosen: Curve<'_> = ("Better rollouts", "c2", &|step| Some(step.preference?.chosen));
+            let rejected: Curve<'_> = ("Worse rollouts", "c3", &|step| Some(step.preference?.rejected));
+            out.push_str(&self.curves("Reward by the policy", &[chosen, rejected], Unit::Number));
+            let right: &[Curve<'_>] = &[("Pairs", "c1", &|step| Some(step.preference?.accuracy))];
+            out.push_str(&self.curves("Share of pairs in the right order", right, Unit::Score));
+        }
         let norms: &[Curve<'_>] = &[("Norm", "c3", &|step| Some(step.grad_norm))];
         out.push_str(&self.curves("Norm of the gradients", norms, Unit::Number));
         // Ticks have three decimals, and rates are often below 0.001.
@@ -259,18 +259,6 @@ impl Report<'_> {
         out.push_str(&self.curves("Share of tokens that are clipped", clipped, Unit::Score));
     }
 
-    /// Adds the curves of preference training.
-    fn push_preference(&self, out: &mut String) {
-        if self.steps.iter().all(|step| step.preference.is_none()) {
-            return;
-        }
-        let chosen: Curve<'_> = ("Better rollouts", "c2", &|step| Some(step.preference?.chosen));
-        let rejected: Curve<'_> = ("Worse rollouts", "c3", &|step| Some(step.preference?.rejected));
-        out.push_str(&self.curves("Reward by the policy", &[chosen, rejected], Unit::Number));
-        let right: &[Curve<'_>] = &[("Pairs", "c1", &|step| Some(step.preference?.accuracy))];
-        out.push_str(&self.curves("Share of pairs in the right order", right, Unit::Score));
-    }
-
     fn cards(&self) -> [Card; 4] {
         let (first, last) = (self.losses().next(), self.losses().next_back());
         let tuned = match &self.params.tuning {
@@ -291,16 +279,10 @@ impl Report<'_> {
 
     fn curves(&self, title: &str, series: &[Curve<'_>], unit: Unit) -> String {
         let width = self.steps.len().div_ceil(POINTS).max(1);
-        let mut plot = Plot {
-            title: title.to_owned(),
-            categories: Vec::new(),
-            series: Vec::new(),
-            unit,
-            x_title: "step".to_owned(),
-        };
+        let (mut categories, mut drawn) = (Vec::new(), Vec::new());
         for bucket in self.steps.chunks(width) {
             // A bucket of several steps is named after its last one.
-            plot.categories.extend(bucket.last().map(|step| step.step.to_string()));
+            categories.extend(bucket.last().map(|step| step.step.to_string()));
         }
         for (name, class, of) in series {
             let mut means = Vec::new();
@@ -309,15 +291,12 @@ impl Report<'_> {
                 let sum = values.iter().sum::<f64>();
                 means.push(if values.is_empty() { None } else { Some(sum / values.len() as f64) });
             }
-            plot.series.push(Series::plain(name, class, means));
+            drawn.push(Series::plain(name, class, means));
         }
-        plot.lines()
+        Plot { title: title.to_owned(), categories, series: drawn, unit, x_title: "step".to_owned() }.lines()
     }
 }
 
 fn shown(loss: Option<f64>) -> String {
-    match loss {
-        Some(loss) => format!("{loss:.3}"),
-        None => "–".to_owned(),
-    }
+    loss.map_or_else(|| NOTHING.to_owned(), |loss| format!("{loss:.3}"))
 }

@@ -38,11 +38,6 @@ impl Method {
     pub(super) fn learns_from_rewards(self) -> bool {
         matches!(self, Self::Grpo | Self::ReinforcePlusPlus)
     }
-
-    /// Whether the optimiser goes on from a state, and leaves one, without being asked to.
-    pub(super) fn has_state(self) -> bool {
-        self.learns_from_rewards() || self == Self::Dpo
-    }
 }
 
 /// Parameters of `train`.
@@ -182,7 +177,7 @@ pub(super) fn checkpoint(step: u64) -> String {
 impl TrainParams {
     /// Whether the optimiser goes on from a state, and leaves one.
     pub(super) fn has_state(&self) -> bool {
-        self.method.has_state() || self.optimizer_state
+        self.method.learns_from_rewards() || self.method == Method::Dpo || self.optimizer_state
     }
 
     pub(super) fn lora(&self) -> Option<&LoraParams> {

@@ -1,12 +1,10 @@
 //! Reinforcement learning and preferences: rollouts or pairs in, the reference model, and the optimiser's state in and out.
 
 use searchmill_engine::operator::{Accept, Arity, Inputs, OperatorError, Outputs, Ports, TreeKind};
-use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::device::Compute;
 use searchmill_models::on_path;
 use searchmill_models::training::example::Example;
 use searchmill_models::training::fit::Fitted;
-use searchmill_models::training::recorded::Recording;
 use searchmill_models::training::scored::Judge;
 use searchmill_models::training::state::save_optimizer;
 use searchmill_schemas::RecordKind;
@@ -17,7 +15,7 @@ use super::start::Start;
 pub(super) const ROLLOUTS: &str = "trajectories";
 pub(super) const PAIRS: &str = "pairs";
 pub(super) const REFERENCE: &str = "reference";
-const STATE: &str = "state";
+pub(super) const STATE: &str = "state";
 
 /// The file of the optimiser's state.
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -40,12 +38,6 @@ pub(super) fn state_input(ports: Ports) -> Ports {
 
 pub(super) fn outputs(ports: Ports) -> Ports {
     ports.tree_out(STATE, TreeKind::Files, "State of the optimiser after the last step: `optimizer.safetensors`.")
-}
-
-impl TrainParams {
-    pub(super) fn recording(&self, config: &DecoderConfig) -> Recording {
-        Recording { vocabulary: config.vocab_size, max_length: self.max_length.min(config.max_position_embeddings) }
-    }
 }
 
 /// Computes the log-probabilities of the learnt tokens under the reference model: the connected one, or, for pairs, the model
@@ -87,11 +79,6 @@ pub(super) fn measure_reference(
     Ok(())
 }
 
-/// Whether a state of the optimiser is connected.
-pub(super) fn has_state(inputs: &Inputs) -> bool {
-    !inputs.trees(STATE).is_empty()
-}
-
 /// Returns the state of the optimiser to start from, if one is connected.
 pub(super) fn optimizer_state(inputs: &Inputs) -> Result<Option<Vec<u8>>, OperatorError> {
     let Some(folder) = inputs.trees(STATE).first().copied() else { return Ok(None) };
@@ -107,8 +94,7 @@ pub(super) fn publish_state(fitted: &Fitted, outputs: &mut Outputs) -> Result<()
     let path = outputs.tree(STATE)?.join(OPTIMIZER);
     std::fs::write(&path, save_optimizer(&fitted.optimizer)?).map_err(on_path(&path))?;
     // Only before the first update of the weights is the model in training the one that sampled.
-    let first = fitted.progressed.steps.first();
-    if let Some(policy) = first.and_then(|step| step.policy) {
+    if let Some(policy) = fitted.progressed.steps.first().and_then(|step| step.policy) {
         let gap = policy.gap;
         outputs.figure("first_logprob_gap", gap);
         if gap > LARGEST_GAP {

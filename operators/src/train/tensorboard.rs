@@ -22,8 +22,8 @@ pub(super) const FILE: &str = "events.out.tfevents.0.searchmill";
 pub(super) fn write(steps: &RecordBatch, path: &Path) -> Result<(), OperatorError> {
     let mut file = Vec::new();
     // The first record of every file is the version of the format.
-    add_record(&mut file, &event(0, &text_field(3, "brain.Event:2")));
-    let places = cast(steps.column_by_name("step").ok_or_else(no_step)?, &DataType::Float64)?;
+    add_record(&mut file, &event(0, &field(3, b"brain.Event:2")));
+    let places = cast(&steps["step"], &DataType::Float64)?;
     let places = places.as_primitive::<Float64Type>();
     for (field, column) in steps.schema().fields().iter().zip(steps.columns()) {
         if field.name() == "step" {
@@ -46,10 +46,6 @@ pub(super) fn write(steps: &RecordBatch, path: &Path) -> Result<(), OperatorErro
     std::fs::write(path, file).map_err(on_path(path))
 }
 
-fn no_step() -> OperatorError {
-    OperatorError::engine("the table of steps has no column `step`")
-}
-
 /// An `Event`: `wall_time` (1, double), `step` (2, int64), and what it says.
 fn event(step: u64, what: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -66,14 +62,10 @@ fn event(step: u64, what: &[u8]) -> Vec<u8> {
 
 /// The field `summary` (5) of an event, with one value (1): its `tag` (1) and `simple_value` (2, float).
 fn summary(tag: &str, number: f32) -> Vec<u8> {
-    let mut value = text_field(1, tag);
+    let mut value = field(1, tag.as_bytes());
     value.push(0x15);
     value.extend(number.to_le_bytes());
     field(5, &field(1, &value))
-}
-
-fn text_field(number: u8, text: &str) -> Vec<u8> {
-    field(number, text.as_bytes())
 }
 
 /// A field of the wire type 2: its key, its length, its bytes.

@@ -1,5 +1,8 @@
 //! End-to-end tests of `train` on small models built by `init-model` from rendered conversations.
 
+mod policy;
+mod preference;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

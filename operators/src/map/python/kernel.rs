@@ -131,16 +131,13 @@ impl EachRow {
         let (calls, row) = (Arc::clone(&self.calls), row.clone());
         let called = tokio::task::spawn_blocking(move || calls.call(&row)).await;
         let called = called.unwrap_or_else(|_| Err(OperatorError::engine("a call's thread panicked")));
-        let called = called.map(|(made, failed)| match failed.into_iter().next() {
-            None => Ok(made),
-            Some((_, failure)) => Err(failure),
-        });
         match called {
-            Ok(Ok(made)) => Ok(made),
-            Ok(Err(failure)) => {
-                let detail = failure.detail;
-                Err(RowFailure { detail, ..RowFailure::new(kind(failure.why), failure.message) })
-            }
+            Ok((made, failed)) => match failed.into_iter().next() {
+                None => Ok(made),
+                Some((_, Failure { why, message, detail })) => {
+                    Err(RowFailure { detail, ..RowFailure::new(kind(why), message) })
+                }
+            },
             Err(error) => {
                 let message = error.message.clone();
                 // The first error fails the node; rows that come later are not called.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, new_null_array};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
@@ -13,12 +13,10 @@ use searchmill_schemas::{RecordKind, cast_exactly, text_column};
 use serde_json::{Map, Value};
 
 use crate::map::cells;
-use crate::map::rows::{empty_lists, origin};
+use crate::map::rows::{empty_column, origin};
 use crate::shared::columns::conformed;
 
 const ID: &str = "id";
-/// Column with a JSON object as text, of many record kinds.
-const METADATA: &str = "metadata";
 
 /// What the function returned for a row.
 pub(super) struct ReturnedRow {
@@ -57,8 +55,7 @@ impl PythonRows {
         others.retain(|field| !in_output.contains(field.name()));
         others.extend(origin.map(|name| Arc::new(Field::new(name, DataType::Utf8, true))));
         let mut required = Vec::new();
-        let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
-        for field in own.fields() {
+        for field in kind.schema().fields() {
             if known.contains(field.name()) || Some(field.name().as_str()) == origin {
                 continue;
             }
@@ -84,44 +81,34 @@ impl PythonRows {
                     Err(message) => return Ok(Err(format!("the row does not fit `output`: {message}"))),
                 };
             }
-            if let Some(message) = self.misfit(&mut made.object)? {
-                return Ok(Err(message));
+            for (name, value) in &mut made.object {
+                if self.output.as_ref().is_some_and(|output| output.columns().column_with_name(name).is_some()) {
+                    continue;
+                }
+                let Some(field) = self.others.iter().find(|field| field.name() == name) else {
+                    return Err(undeclared(name));
+                };
+                // `label` gives these columns the values of the current row, so a returned value would be lost.
+                if self.riding.contains(name) {
+                    let message = format!("the function returned the column `{name}`, which it does not take");
+                    let help = "with `remember: row`, name it in `output`, or let the function take it: it then decides \
+                                the row";
+                    return Err(OperatorError::pipeline(message).with_help(help));
+                }
+                if name == cells::METADATA && value.is_object() && is_text(field.data_type()) {
+                    *value = Value::String(value.to_string());
+                }
+                let kind = field.data_type();
+                if !fits(value, kind, field.is_nullable()) {
+                    return Ok(Err(format!("column `{name}` is {}: its type is {kind}", short_of(value))));
+                }
+            }
+            if let Some(name) = self.required.iter().find(|name| !made.object.contains_key(*name)) {
+                return Ok(Err(format!("a {} row needs `{name}`, and the function did not return it", self.kind)));
             }
             checked.push(made);
         }
         Ok(Ok(checked))
-    }
-
-    /// Returns why a row cannot be used.
-    fn misfit(&self, object: &mut Map<String, Value>) -> Result<Option<String>, OperatorError> {
-        for (name, value) in &mut *object {
-            if self.output.as_ref().is_some_and(|output| output.columns().column_with_name(name).is_some()) {
-                continue;
-            }
-            let Some(field) = self.others.iter().find(|field| field.name() == name) else {
-                return Err(undeclared(name));
-            };
-            // `label` gives these columns the values of the current row, so a returned value would be lost.
-            if self.riding.contains(name) {
-                let message = format!("the function returned the column `{name}`, which it does not take");
-                return Err(OperatorError::pipeline(message).with_help(
-                    "with `remember: row`, name it in `output`, or let the function take it: it then decides the row",
-                ));
-            }
-            if name == METADATA && value.is_object() && is_text(field.data_type()) {
-                *value = Value::String(value.to_string());
-            }
-            if !fits(value, field.data_type(), field.is_nullable()) {
-                return Ok(Some(format!("column `{name}` is {}: its type is {}", short_of(value), field.data_type())));
-            }
-        }
-        for name in &self.required {
-            if !object.contains_key(name) {
-                let message = format!("a {} row needs `{name}`, and the function did not return it", self.kind);
-                return Ok(Some(message));
-            }
-        }
-        Ok(None)
     }
 
     /// Makes the rows of a batch.
@@ -148,9 +135,8 @@ impl PythonRows {
             arrays.push(match decoded.column_by_name(name) {
                 None => base,
                 Some(decoded) => {
-                    let is_returned: BooleanArray =
-                        objects.iter().map(|object| Some(object.contains_key(name))).collect();
-                    zip(&is_returned, decoded, &base)?
+                    let returns = objects.iter().map(|object| Some(object.contains_key(name)));
+                    zip(&returns.collect::<BooleanArray>(), decoded, &base)?
                 }
             });
         }
@@ -188,10 +174,9 @@ impl PythonRows {
         if Some(name) == self.origin {
             return Ok(take(text_column(batch, ID)?, rows, None)?);
         }
-        match (batch.column_by_name(name), field.data_type()) {
-            (Some(column), _) => Ok(take(column, rows, None)?),
-            (None, DataType::List(item)) if !field.is_nullable() => Ok(empty_lists(item, made.len())),
-            (None, other) => Ok(new_null_array(other, made.len())),
+        match batch.column_by_name(name) {
+            Some(column) => Ok(take(column, rows, None)?),
+            None => Ok(empty_column(field, made.len())),
         }
     }
 
@@ -216,11 +201,11 @@ impl PythonRows {
         }
         let mut arrays = Vec::with_capacity(wanted.len());
         for field in &wanted {
-            arrays.push(match (batch.column_by_name(field.name()), field.data_type()) {
-                (Some(column), wanted) => cast_as(field.name(), column, wanted)?,
-                (None, DataType::List(item)) if !field.is_nullable() => empty_lists(item, batch.num_rows()),
-                (None, other) if field.is_nullable() => new_null_array(other, batch.num_rows()),
-                (None, _) => {
+            let may_lack = field.is_nullable() || matches!(field.data_type(), DataType::List(_));
+            arrays.push(match batch.column_by_name(field.name()) {
+                Some(column) => cast_as(field.name(), column, field.data_type())?,
+                None if may_lack => empty_column(field, batch.num_rows()),
+                None => {
                     let message = format!("the function returned a batch without the column `{}`", field.name());
                     return Err(OperatorError::pipeline(message)
                         .with_help("return all columns: a dict keeps those of the input that it does not name"));

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::Schema;
-use arrow::json::WriterBuilder;
-use arrow::json::writer::LineDelimited;
 use searchmill_engine::operator::{Declaration, OperatorError, ParamIssue};
-use searchmill_schemas::{RecordKind, with_bytes_as_text};
+use searchmill_schemas::RecordKind;
 use searchmill_text::json::Json;
 
 use crate::pair::REJECTED;
-use crate::shared::columns::{extra, with_all};
+use crate::shared::columns::{extra, json_lines, with_all};
 use crate::shared::relation::columns_checked;
 
 /// Values of one row, by column.
@@ -33,18 +31,8 @@ pub(crate) fn values(batch: &RecordBatch, names: &[String]) -> Result<Vec<Values
 
 /// Returns the values of these columns, an object of JSON in a line for each row.
 pub(crate) fn lines(batch: &RecordBatch, names: &[String]) -> Result<String, OperatorError> {
-    let mut text = Vec::new();
-    // Nulls are written too, so that all lines have the same fields.
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
-    let carried = with_bytes_as_text(&columns(batch, names)?).map_err(|(column, _)| {
-        let help = format!("encode it by `sql`: `encode({column}, 'base64')`");
-        OperatorError::data(format!("`carry`: the column `{column}` holds bytes that are not UTF-8 text"))
-            .with_help(help)
-    })?;
-    writer.write(&carried)?;
-    writer.finish()?;
-    drop(writer);
-    String::from_utf8(text).map_err(|error| OperatorError::engine(error.to_string()))
+    let lines = json_lines(&columns(batch, names)?, "`carry`: ")?;
+    String::from_utf8(lines).map_err(|error| OperatorError::engine(error.to_string()))
 }
 
 /// Returns these columns.
@@ -82,8 +70,7 @@ pub(crate) fn checked(declaration: Declaration, port: &'static str, carry: &[Str
     let mut repeated = Vec::new();
     for (index, name) in carry.iter().enumerate() {
         if carry[..index].contains(name) {
-            let message = format!("the column `{name}` is there twice");
-            repeated.push(ParamIssue::new(format!("carry.{index}"), message));
+            repeated.push(ParamIssue::new(format!("carry.{index}"), format!("the column `{name}` is there twice")));
         }
     }
     let names = carry.to_vec();
@@ -119,11 +106,8 @@ pub(crate) fn side(pairs: &RecordBatch, is_rejected: bool) -> Result<RecordBatch
         if !is_own && name.strip_prefix(REJECTED).is_some_and(|chosen| schema.column_with_name(chosen).is_some()) {
             continue;
         }
-        let mut column = column;
-        if is_rejected && !is_own {
-            column = pairs.column_by_name(&format!("{REJECTED}{name}")).unwrap_or(column);
-        }
-        columns.push(Arc::clone(column));
+        let other = if is_rejected && !is_own { pairs.column_by_name(&format!("{REJECTED}{name}")) } else { None };
+        columns.push(Arc::clone(other.unwrap_or(column)));
         fields.push(Arc::clone(field));
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)

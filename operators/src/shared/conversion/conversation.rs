@@ -92,8 +92,7 @@ const UNANSWERED: [&str; 6] =
 fn messages(recorded: &[Recorded]) -> Result<Vec<Message>, Unfit> {
     let mut messages = Vec::with_capacity(recorded.len());
     for said in recorded {
-        let message = message(said, &messages)?;
-        messages.push(message);
+        messages.push(message(said, &messages)?);
     }
     match messages.last() {
         Some(Message::Assistant(last)) if last.content.trim().is_empty() && last.calls.is_empty() => {

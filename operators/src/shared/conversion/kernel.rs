@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray};
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, Field};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::Field;
 use searchmill_engine::operator::{Kernel, MapKernel, MapOutput, OperatorError, Ports};
 use searchmill_schemas::{Example, RecordKind, Trajectory, from_batch, to_batch};
 use searchmill_text::json::Json;
@@ -13,7 +12,7 @@ use searchmill_text::json::Json;
 use super::carry;
 use super::conversation::{Conversation, require_finished};
 use super::hermes::Rendered;
-use crate::shared::columns::with_columns;
+use crate::shared::columns::{lists, with_columns};
 use crate::shared::unfit::Unfit;
 
 /// Input port of the rollouts.
@@ -97,11 +96,8 @@ pub(crate) fn ports() -> Ports {
 
 /// Adds the output of a converter.
 pub(crate) fn examples_out(ports: Ports) -> Ports {
-    ports.rows_out(
-        EXAMPLES,
-        RecordKind::Example,
-        "One training example per rollout, then one per aside (`searchlm`'s rankings: `ID/1`, `ID/2`, …).",
-    )
+    let about = "One training example per rollout, then one per aside (`searchlm`'s rankings: `ID/1`, `ID/2`, …).";
+    ports.rows_out(EXAMPLES, RecordKind::Example, about)
 }
 
 /// Converts one rollout to a training row, and its rendered text if the format defines it.
@@ -153,8 +149,7 @@ impl Converter {
         if !self.unfinished {
             require_finished(trajectory)?;
         }
-        let conversation = self.converted(&Conversation::new(trajectory)?)?;
-        let mut rows = vec![conversation];
+        let mut rows = vec![self.converted(&Conversation::new(trajectory)?)?];
         for aside in Conversation::asides(trajectory) {
             rows.push(self.converted(&aside)?);
         }
@@ -221,10 +216,8 @@ pub(super) fn with_spans(
             ends.push(range.end as i64);
         }
     }
-    let fields = ["start", "end"].map(|name| Field::new(name, DataType::Int64, false));
-    let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(starts)), Arc::new(Int64Array::from(ends))];
-    let items = StructArray::try_new(fields.to_vec().into(), columns, None)?;
-    let item = Arc::new(Field::new("item", items.data_type().clone(), false));
-    let lists = ListArray::new(item, OffsetBuffer::from_lengths(lengths), Arc::new(items), None);
-    with_columns(batch, vec![(Field::new(name, lists.data_type().clone(), false), Arc::new(lists))])
+    let (starts, ends): (ArrayRef, ArrayRef) = (Arc::new(Int64Array::from(starts)), Arc::new(Int64Array::from(ends)));
+    let items = RecordBatch::try_from_iter_with_nullable([("start", starts, false), ("end", ends, false)])?;
+    let spans = lists(items, lengths);
+    with_columns(batch, vec![(Field::new(name, spans.data_type().clone(), false), spans)])
 }

@@ -96,13 +96,8 @@ pub(crate) fn pair_converter(
     unfinished: bool,
     convert: impl Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + Sync + 'static,
 ) -> Kernel {
-    Kernel::Map(Arc::new(PairConverter {
-        format,
-        carry: carry.to_vec(),
-        unpaired,
-        unfinished,
-        convert: Box::new(convert),
-    }))
+    let (carry, convert) = (carry.to_vec(), Box::new(convert));
+    Kernel::Map(Arc::new(PairConverter { format, carry, unpaired, unfinished, convert }))
 }
 
 struct PairConverter {
@@ -124,22 +119,6 @@ impl PairConverter {
         require_turns(self.format, &preference.rejected)?;
         (self.convert)(&preference)
     }
-
-    /// Returns an example. `number`: 0 for the chosen rollout or the pair, 1 for the rejected one.
-    fn example(&self, pair: &Pair, number: usize, row: &Json, text: Option<String>) -> Example {
-        let (id, trajectory) = match number {
-            0 => (pair.id.clone(), &pair.chosen_id),
-            _ => (format!("{}/rejected", pair.id), &pair.rejected_id),
-        };
-        Example {
-            id,
-            trajectory_id: Some(trajectory.clone()),
-            question_id: pair.question_id.clone(),
-            format: self.format.to_owned(),
-            row: row.write(),
-            text,
-        }
-    }
 }
 
 impl MapKernel for PairConverter {
@@ -158,8 +137,19 @@ impl MapKernel for PairConverter {
             for (number, PairRow { mut row, rendered }) in rows.into_iter().enumerate() {
                 put(&mut row, &carried[number][place])?;
                 origins.push((number, place));
-                let text = rendered.as_ref().map(|[chosen, _]| chosen.text.clone());
-                examples.push(self.example(&pair, number, &row, text));
+                // 0 for the chosen rollout or the pair, 1 for the rejected one.
+                let (id, trajectory) = match number {
+                    0 => (pair.id.clone(), &pair.chosen_id),
+                    _ => (format!("{}/rejected", pair.id), &pair.rejected_id),
+                };
+                examples.push(Example {
+                    id,
+                    trajectory_id: Some(trajectory.clone()),
+                    question_id: pair.question_id.clone(),
+                    format: self.format.to_owned(),
+                    row: row.write(),
+                    text: rendered.as_ref().map(|[chosen, _]| chosen.text.clone()),
+                });
                 texts.push(rendered);
             }
         }

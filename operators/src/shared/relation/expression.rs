@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, TableReference};
@@ -57,19 +57,16 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
         return Some(issue);
     }
     let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
-    let statements = match parsed {
-        Ok(statements) => statements,
+    match parsed {
+        Ok(mut one) if one.len() == 1 => match one.pop_front() {
+            Some(Statement::Statement(query)) if matches!(*query, SqlStatement::Query(_)) => refused(path, &query),
+            _ => Some(ParamIssue::new(path, "expected a query (`SELECT …` or `WITH … SELECT …`)")),
+        },
+        Ok(all) => Some(ParamIssue::new(path, format!("expected one query, found {} statements", all.len()))),
         Err(error) => {
             let (reason, word) = parse_fault(text, &error);
-            return Some(ParamIssue::new(path, format!("not SQL: {reason}")).about(word));
+            Some(ParamIssue::new(path, format!("not SQL: {reason}")).about(word))
         }
-    };
-    if statements.len() != 1 {
-        return Some(ParamIssue::new(path, format!("expected one query, found {} statements", statements.len())));
-    }
-    match &statements[0] {
-        Statement::Statement(one) if matches!(**one, SqlStatement::Query(_)) => refused(path, one),
-        _ => Some(ParamIssue::new(path, "expected a query (`SELECT …` or `WITH … SELECT …`)")),
     }
 }
 
@@ -94,39 +91,32 @@ impl Visitor for Refused {
     fn pre_visit_expr(&mut self, expression: &SqlExpr) -> ControlFlow<Self::Break> {
         let SqlExpr::Function(call) = expression else { return ControlFlow::Continue(()) };
         let name = call.name.to_string().trim_matches('"').to_lowercase();
-        if unrepeatable_names().contains(&name) {
+        if UNREPEATABLE.contains(&name) {
             return ControlFlow::Break((gives_other_values(&name), ELSEWHERE));
         }
         ControlFlow::Continue(())
     }
 
     fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Self::Break> {
-        match table {
-            TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
-                ControlFlow::Break((
-                    "`TABLESAMPLE` does nothing".to_owned(),
-                    "sample the rows in an earlier node, with `sample`",
-                ))
-            }
-            _ => ControlFlow::Continue(()),
+        if let TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } = table {
+            let help = "sample the rows in an earlier node, with `sample`";
+            return ControlFlow::Break(("`TABLESAMPLE` does nothing".to_owned(), help));
         }
+        ControlFlow::Continue(())
     }
 }
 
 /// Names of the functions whose result changes between calls.
-fn unrepeatable_names() -> &'static BTreeSet<String> {
-    static NAMES: OnceLock<BTreeSet<String>> = OnceLock::new();
-    NAMES.get_or_init(|| {
-        let mut names = BTreeSet::new();
-        for function in SessionStateDefaults::default_scalar_functions() {
-            if function.signature().volatility != Volatility::Immutable {
-                names.insert(function.name().to_owned());
-                names.extend(function.aliases().iter().cloned());
-            }
+static UNREPEATABLE: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    let mut names = BTreeSet::new();
+    for function in SessionStateDefaults::default_scalar_functions() {
+        if function.signature().volatility != Volatility::Immutable {
+            names.insert(function.name().to_owned());
+            names.extend(function.aliases().iter().cloned());
         }
-        names
-    })
-}
+    }
+    names
+});
 
 /// Returns the tables that a query names, without table functions; `None` if it is no query.
 pub(crate) fn tables_of(text: &str) -> Option<Vec<TableReference>> {
@@ -202,12 +192,8 @@ fn repeatable(param: &str, found: Option<String>) -> Result<(), OperatorError> {
 }
 
 fn unrepeatable(part: &Expr) -> Option<String> {
-    match part {
-        Expr::ScalarFunction(call) if call.func.signature().volatility != Volatility::Immutable => {
-            Some(call.func.name().to_owned())
-        }
-        _ => None,
-    }
+    let Expr::ScalarFunction(call) = part else { return None };
+    (call.func.signature().volatility != Volatility::Immutable).then(|| call.func.name().to_owned())
 }
 
 /// Help text for such a function.

@@ -1,7 +1,6 @@
 //! SQL functions of texts, for every query and predicate.
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, StringArray};
 use arrow::compute::cast;
@@ -22,43 +21,25 @@ pub(crate) fn register(session: &SessionContext) {
 
 /// A text in one Unicode form and in lower case, for comparisons. Null if the text is null.
 pub(crate) fn folded() -> ScalarUDF {
-    ScalarUDF::from(OfText::new("folded", unicode::folded))
+    ScalarUDF::from(OfText::Folded)
 }
 
 /// A text, or each text of a list, in NFKC and without invisible code points. Null if it is null.
 fn nfkc() -> ScalarUDF {
-    ScalarUDF::from(OfText::new("nfkc", |text| unicode::nfkc(text).into_owned()))
+    ScalarUDF::from(OfText::Nfkc)
 }
 
 /// A function from text to text, of texts and of lists of texts.
-#[derive(Debug)]
-struct OfText {
-    name: &'static str,
-    signature: Signature,
-    convert: fn(&str) -> String,
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum OfText {
+    Folded,
+    Nfkc,
 }
 
-/// The name tells the function.
-impl PartialEq for OfText {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for OfText {}
-
-impl Hash for OfText {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
+/// `any`, because a text and a list of texts are both accepted; `return_type` checks the type.
+static ANY: LazyLock<Signature> = LazyLock::new(|| Signature::any(1, Volatility::Immutable));
 
 impl OfText {
-    fn new(name: &'static str, convert: fn(&str) -> String) -> Self {
-        // `any`, because a text and a list of texts are both accepted; `return_type` checks the type.
-        Self { name, signature: Signature::any(1, Volatility::Immutable), convert }
-    }
-
     fn converted(&self, values: &ArrayRef) -> Result<ArrayRef> {
         if let DataType::List(item) = values.data_type() {
             let list = values.as_list::<i32>();
@@ -67,18 +48,21 @@ impl OfText {
             return Ok(Arc::new(ListArray::try_new(item, list.offsets().clone(), texts, list.nulls().cloned())?));
         }
         let texts = cast(values, &DataType::Utf8)?;
-        let converted: StringArray = texts.as_string::<i32>().iter().map(|text| text.map(self.convert)).collect();
-        Ok(Arc::new(converted))
+        let texts = texts.as_string::<i32>().iter();
+        Ok(match self {
+            Self::Folded => Arc::new(texts.map(|text| text.map(unicode::folded)).collect::<StringArray>()),
+            Self::Nfkc => Arc::new(texts.map(|text| text.map(unicode::nfkc)).collect::<StringArray>()),
+        })
     }
 }
 
 impl ScalarUDFImpl for OfText {
     fn name(&self) -> &str {
-        self.name
+        if *self == Self::Folded { "folded" } else { "nfkc" }
     }
 
     fn signature(&self) -> &Signature {
-        &self.signature
+        &ANY
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
@@ -87,14 +71,14 @@ impl ScalarUDFImpl for OfText {
             [DataType::List(item)] if item.data_type().is_null() || item.data_type().is_string() => {
                 Ok(DataType::List(Arc::new(item.as_ref().clone().with_data_type(DataType::Utf8))))
             }
-            _ => Err(DataFusionError::Plan(format!("{} takes a text or a list of texts", self.name))),
+            _ => Err(DataFusionError::Plan(format!("{} takes a text or a list of texts", self.name()))),
         }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let values = ColumnarValue::values_to_arrays(&args.args)?;
         let [values] = values.as_slice() else {
-            return Err(DataFusionError::Execution(format!("{} takes one text", self.name)));
+            return Err(DataFusionError::Execution(format!("{} takes one text", self.name())));
         };
         Ok(ColumnarValue::Array(self.converted(values)?))
     }

@@ -1,4 +1,4 @@
-//! Assigns rows to groups by columns or SQL expressions.
+//! Assigns rows to groups by columns or SQL expressions, and checks params against columns before anything runs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::DFSchema;
 use datafusion::physical_plan::PhysicalExpr;
 use indexmap::IndexMap;
-use searchmill_engine::operator::{OperatorError, ParamIssue, query_session};
+use searchmill_engine::operator::{OperatorError, ParamIssue, Tables, query_session};
 use searchmill_engine::plan::explain;
 
 use super::expression::key;
@@ -37,6 +37,15 @@ impl Keys {
     pub(crate) fn values(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
         self.0.iter().map(|key| Ok(key.evaluate(batch)?.into_array(batch.num_rows())?)).collect()
     }
+}
+
+/// Returns the issue of a param that `bind` binds to the columns of an input; `None` while they are unknown.
+pub(crate) fn columns_checked<T>(
+    tables: &Tables,
+    port: &str,
+    bind: impl FnOnce(&SchemaRef) -> Result<T, OperatorError>,
+) -> Option<ParamIssue> {
+    bind(tables.get(port)?).err().map(ParamIssue::from)
 }
 
 /// Returns an issue for each key of the list `path` that does not fit these columns.

@@ -12,7 +12,8 @@ pub(crate) const UNKNOWN: &str = "unknown";
 /// A value as text. Numbers sort as numbers, before null; `true` sorts before `false`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Label {
-    order: i64,
+    /// Order of numbers and of booleans; that of all texts is the same.
+    pub(crate) order: i64,
     /// The value.
     pub(crate) text: String,
 }
@@ -21,11 +22,6 @@ impl Label {
     /// Labels a text.
     pub(crate) fn of_text(text: &str) -> Self {
         Self { order: 0, text: text.to_owned() }
-    }
-
-    /// Order of numbers and of booleans; that of all texts is the same.
-    pub(crate) fn order(&self) -> i64 {
-        self.order
     }
 }
 

@@ -74,19 +74,12 @@ pub(super) fn holds_model(folder: &Path) -> bool {
     folder.join("config.json").is_file() || folder.join(ADAPTER).is_file()
 }
 
-/// How a model is taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Take {
-    Copy,
-    /// Its files are moved, but for those that are reached through a link: they may be the user's.
-    Move,
-}
-
 /// Takes a trained model over from a folder to `to`. Copies the tokenizer from the base model if the trainer left none.
+/// `moves`: its files are moved, but for those that are reached through a link: they may be the user's.
 ///
 /// # Errors
 /// When the folder holds no model, or its weights are truncated.
-pub(super) fn take_model(from: &Path, base: &Path, to: &Path, take: Take) -> Result<(), OperatorError> {
+pub(super) fn take_model(from: &Path, base: &Path, to: &Path, moves: bool) -> Result<(), OperatorError> {
     if !holds_model(from) {
         let message = format!("the trainer left no model in {}: expected `config.json` or `{ADAPTER}`", from.display());
         return Err(OperatorError::data(message).with_help("save the model as transformers or PEFT do"));
@@ -106,14 +99,19 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path, take: Take) -> Res
     }
     if !has_weights {
         let message = format!("the trainer left no .safetensors file in {}", from.display());
-        return Err(
-            OperatorError::data(message).with_help("save the weights as safetensors (`--safe_serialization true`)")
-        );
+        let help = "save the weights as safetensors (`--safe_serialization true`)";
+        return Err(OperatorError::data(message).with_help(help));
     }
     for name in &names {
         let (from, to) = (from.join(name), to.join(name));
-        if take == Take::Move && !from.is_symlink() {
-            move_file(&from, &to)?;
+        if moves && !from.is_symlink() {
+            // Some trainers write weights that only their owner may read.
+            let created = fs::File::create(&to).and_then(|file| file.metadata()).map_err(on_path(&to))?;
+            // Renaming fails between file systems.
+            if fs::rename(&from, &to).is_err() {
+                fs::copy(&from, &to).map_err(on_path(&from))?;
+            }
+            fs::set_permissions(&to, created.permissions()).map_err(on_path(&to))?;
         } else {
             fs::copy(&from, &to).map_err(on_path(&to))?;
         }
@@ -140,16 +138,6 @@ pub(super) fn check_output(output: &Path) -> Result<(), OperatorError> {
     let target = fs::read_link(output).map_err(on_path(output))?;
     let message = format!("the trainer replaced its output folder by a link to {}", target.display());
     Err(OperatorError::pipeline(message).with_help("let it write into `{output}`, or copy the model there at its end"))
-}
-
-fn move_file(from: &Path, to: &Path) -> Result<(), OperatorError> {
-    // Some trainers write weights that only their owner may read.
-    let created = fs::File::create(to).and_then(|file| file.metadata()).map_err(on_path(to))?;
-    // Renaming fails between file systems.
-    if fs::rename(from, to).is_err() {
-        fs::copy(from, to).map_err(on_path(from))?;
-    }
-    fs::set_permissions(to, created.permissions()).map_err(on_path(to))
 }
 
 /// Removes from an adapter's settings what differs between runs: the path of its base, and the order of a set.

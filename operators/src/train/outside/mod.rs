@@ -22,7 +22,7 @@ use searchmill_models::on_path;
 use searchmill_models::training::fit::Keep;
 use searchmill_schemas::{Reject, text_column};
 
-use self::files::{Files, Take};
+use self::files::Files;
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams};
 use super::held_out::split;
@@ -79,19 +79,16 @@ pub(super) fn train(
             }
             other => return Err(no_checkpoint(*step, other.map_or(0, <[_]>::len), &models)),
         };
-        files::take_model(&folder, &model, &outputs.tree(&checkpoint(*step))?, Take::Copy)?;
+        files::take_model(&folder, &model, &outputs.tree(&checkpoint(*step))?, false)?;
     }
     let to = outputs.tree("model")?;
     let trained = trainer.trained(&metrics)?;
     // A folder behind a link is not the trainer's own: its files may be the user's, and are copied.
     let real_trained = trained.canonicalize().map_err(on_path(&trained))?;
     let own = real_trained.starts_with(output.canonicalize().map_err(on_path(output))?);
-    files::take_model(&trained, &model, &to, if own { Take::Move } else { Take::Copy })?;
-    let trained = match params.method {
-        Method::External => Some(files::elements(&to)?),
-        _ => None,
-    };
-    publish(params, &model, &prepared, &metrics, trained, outputs)?;
+    files::take_model(&trained, &model, &to, own)?;
+    let trained = if params.method == Method::External { Some(files::elements(&to)?) } else { None };
+    trainer.publish(&metrics, trained, outputs)?;
     outputs.write_rows::<Reject>("rejects", &[])
 }
 
@@ -117,12 +114,7 @@ struct Prepared {
 }
 
 /// Writes the examples as the trainer's lines.
-fn examples(
-    params: &TrainParams,
-    inputs: &Inputs,
-    folder: &Path,
-    context: &Context,
-) -> Result<Prepared, OperatorError> {
+fn examples(params: &TrainParams, inputs: &Inputs, to: &Path, context: &Context) -> Result<Prepared, OperatorError> {
     // A script of the user's may read any layout.
     let format = matches!(params.backend, Backend::Swift(_)).then_some("swift");
     let examples = rows(inputs.rows("examples")?, format)?;
@@ -136,17 +128,12 @@ fn examples(
     }
     let examples: Vec<String> = examples.into_iter().map(|row| row.text).collect();
     let held_out: Vec<String> = held_out.into_iter().map(|row| row.text).collect();
-    let files = Files::make(folder, &examples, &held_out)?;
+    let files = Files::make(to, &examples, &held_out)?;
     Ok(Prepared { files, tables: Vec::new(), examples: examples.len(), held_out: held_out.len() })
 }
 
 /// Writes the raw tables that the arguments name.
-fn raw_tables(
-    params: &TrainParams,
-    inputs: &Inputs,
-    folder: &Path,
-    context: &Context,
-) -> Result<Prepared, OperatorError> {
+fn raw_tables(params: &TrainParams, inputs: &Inputs, to: &Path, context: &Context) -> Result<Prepared, OperatorError> {
     let Backend::Exec(own) = &params.backend else {
         return Err(OperatorError::engine("only a program of `backend: exec` trains on rows"));
     };
@@ -154,22 +141,14 @@ fn raw_tables(
     if rows.rows == 0 {
         return Err(OperatorError::data("no row to train on"));
     }
-    let files = Files::make(folder, &[], &[])?;
-    let mut tables = tables::write(rows, ROWS, &own.arguments, folder, context)?;
+    let files = Files::make(to, &[], &[])?;
+    let mut tables = tables::write(rows, ROWS, &own.arguments, to, context)?;
     let eval = inputs.rows_optional("eval");
     if let Some(eval) = eval {
-        tables.extend(tables::write(eval, EVAL, &own.arguments, folder, context)?);
+        tables.extend(tables::write(eval, EVAL, &own.arguments, to, context)?);
     }
     let held_out = eval.map_or(0, |eval| eval.rows as usize);
     Ok(Prepared { files, tables, examples: rows.rows as usize, held_out })
-}
-
-/// Whether the program wants the input `eval`.
-pub(super) fn mentions_eval(params: &TrainParams) -> bool {
-    match &params.backend {
-        Backend::Exec(own) => params.method == Method::External && names(&own.arguments, &EVAL),
-        Backend::Candle | Backend::Swift(_) => false,
-    }
 }
 
 /// A row of the trainer's JSONL file.
@@ -268,8 +247,8 @@ impl Trainer<'_> {
     }
 
     fn exec_variables(&self, own: &ExecParams) -> Result<BTreeMap<String, String>, OperatorError> {
-        let mut training =
-            serde_json::to_value(self.params).map_err(|error| OperatorError::engine(error.to_string()))?;
+        let training = serde_json::to_value(self.params);
+        let mut training = training.map_err(|error| OperatorError::engine(error.to_string()))?;
         // The program has its own params in a variable of their own.
         if let Some(fields) = training.as_object_mut() {
             fields.remove("backend");
@@ -292,7 +271,16 @@ impl Trainer<'_> {
         running.watched(self.context, &log, |process| {
             thread::scope(|threads| {
                 let listeners = [threads.spawn(|| log.listen(stdout)), threads.spawn(|| log.listen(stderr))];
-                let reporter = threads.spawn(|| self.report_progress(&ended));
+                let reporter = threads.spawn(|| {
+                    let mut training = metrics::Progress::default();
+                    while !ended.load(Ordering::Acquire) {
+                        // The trainer may not have begun its log.
+                        if training.follow(&self.prepared.files.metrics).is_ok() && training.at > 0 {
+                            self.context.progress().set(training.at, training.total.unwrap_or_default(), "steps");
+                        }
+                        thread::park_timeout(LOOK);
+                    }
+                });
                 let status = process.wait();
                 // First the flag, then the wake-up: otherwise the reporter could sleep for another second.
                 ended.store(true, Ordering::Release);
@@ -304,18 +292,6 @@ impl Trainer<'_> {
                 Ok((status?, ()))
             })
         })
-    }
-
-    /// Reports the progress until the program has ended.
-    fn report_progress(&self, ended: &AtomicBool) {
-        let mut training = metrics::Progress::default();
-        while !ended.load(Ordering::Acquire) {
-            // The trainer may not have begun its log.
-            if training.follow(&self.prepared.files.metrics).is_ok() && training.at > 0 {
-                self.context.progress().set(training.at, training.total.unwrap_or_default(), "steps");
-            }
-            thread::park_timeout(LOOK);
-        }
     }
 
     /// Returns the folder of the trained model.
@@ -333,59 +309,49 @@ impl Trainer<'_> {
         // transformers' trainer leaves checkpoints too. `take_model` reports a folder without a model.
         Ok(swift::checkpoint(output, None, Keep::Last).unwrap_or_else(|_| output.clone()))
     }
-}
 
-/// Writes the steps and the report. `trained` is the number of parameters that the program trained, if it is known.
-fn publish(
-    params: &TrainParams,
-    model: &Path,
-    prepared: &Prepared,
-    metrics: &Metrics,
-    trained: Option<u64>,
-    outputs: &mut Outputs,
-) -> Result<(), OperatorError> {
-    let config = Decoder::read_config(model).ok();
-    let trainer = if matches!(params.backend, Backend::Swift(_)) { "ms-swift" } else { "a program of its own" };
-    let (parameters, trainable) = match &config {
-        Some(config) => (config.parameter_count(), params.tuning.trained_parameters(config)),
-        // Of a model that only the program knows, nothing is known.
-        None => (0, 0),
-    };
-    let (steps, more) = match params.method {
-        Method::External => metrics.everything(),
-        _ => (metrics.steps.clone(), BTreeMap::new()),
-    };
-    let report = page::Report {
-        params,
-        device: trainer.to_owned(),
-        steps: &steps,
-        more: &more,
-        kept: kept(params, metrics),
-        stopped: metrics.total.is_some_and(|total| metrics.at < total),
-        examples: prepared.examples,
-        held_out: prepared.held_out,
-        trainable: trained.unwrap_or(trainable) as usize,
-        parameters,
-    };
-    let folder = report.publish(outputs)?;
-    // A program need not log.
-    if prepared.files.metrics.is_file() {
-        std::fs::copy(&prepared.files.metrics, folder.join("logging.jsonl"))
-            .map_err(on_path(&prepared.files.metrics))?;
-    }
-    files::keep_tensorboard(&prepared.files.output, &folder)?;
-    if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
-        outputs.figure("peak_gpu_memory_mib", memory * 1024.0);
-    }
-    Ok(())
-}
-
-/// Returns the step whose weights were kept.
-fn kept(params: &TrainParams, metrics: &Metrics) -> u64 {
-    let measured = metrics.steps.iter().filter_map(|step| Some((step.eval_loss?, step.step)));
-    // Of equal losses the first one: a trainer replaces its best checkpoint only by a better one.
-    match measured.min_by(|(one, _), (two, _)| one.total_cmp(two)) {
-        Some((_, best)) if params.keep == Keep::Best => best,
-        _ => metrics.at,
+    /// Writes the steps and the report. `trained` is the number of parameters that the program trained, if it is known.
+    fn publish(&self, metrics: &Metrics, trained: Option<u64>, outputs: &mut Outputs) -> Result<(), OperatorError> {
+        let Self { params, prepared, .. } = *self;
+        let config = Decoder::read_config(self.model).ok();
+        let trainer = if matches!(params.backend, Backend::Swift(_)) { "ms-swift" } else { "a program of its own" };
+        let (parameters, trainable) = match &config {
+            Some(config) => (config.parameter_count(), params.tuning.trained_parameters(config)),
+            // Of a model that only the program knows, nothing is known.
+            None => (0, 0),
+        };
+        let (steps, more) = match params.method {
+            Method::External => metrics.everything(),
+            _ => (metrics.steps.clone(), BTreeMap::new()),
+        };
+        let measured = metrics.steps.iter().filter_map(|step| Some((step.eval_loss?, step.step)));
+        // Of equal losses the first one: a trainer replaces its best checkpoint only by a better one.
+        let kept = match measured.min_by(|(one, _), (two, _)| one.total_cmp(two)) {
+            Some((_, best)) if params.keep == Keep::Best => best,
+            _ => metrics.at,
+        };
+        let report = page::Report {
+            params,
+            device: trainer.to_owned(),
+            steps: &steps,
+            more: &more,
+            kept,
+            stopped: metrics.total.is_some_and(|total| metrics.at < total),
+            examples: prepared.examples,
+            held_out: prepared.held_out,
+            trainable: trained.unwrap_or(trainable) as usize,
+            parameters,
+        };
+        let folder = report.publish(outputs)?;
+        // A program need not log.
+        let log = &prepared.files.metrics;
+        if log.is_file() {
+            std::fs::copy(log, folder.join("logging.jsonl")).map_err(on_path(log))?;
+        }
+        files::keep_tensorboard(&prepared.files.output, &folder)?;
+        if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
+            outputs.figure("peak_gpu_memory_mib", memory * 1024.0);
+        }
+        Ok(())
     }
 }

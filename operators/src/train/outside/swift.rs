@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::super::backend::{SwiftParams, no_program};
 use super::super::params::TrainParams;
 use super::files::Files;
+use crate::shared::issues::refused;
 
 /// Flags by name, in alphabetical order.
 pub(super) type Flags = BTreeMap<String, Vec<String>>;
@@ -42,45 +43,30 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
     let at_least_1 = "must be at least 1";
     let saved = own.save_steps.unwrap_or(params.eval_steps);
     let (alpha, merge) = match &params.tuning {
-        Tuning::Full => (true, false),
+        Tuning::Full => (false, false),
         // ms-swift reads alpha as a whole number.
-        Tuning::Lora(lora) => (lora.alpha.fract() == 0.0, lora.merge),
+        Tuning::Lora(lora) => (lora.alpha.fract() != 0.0, lora.merge),
     };
-    let unweighted = params.weight_column.is_none();
+    let weighted = params.weight_column.is_some();
+    let is_uneven = !params.batch_size.is_multiple_of(own.per_device_batch_size.max(1));
+    let passes = "a step is split into passes of that many examples";
+    let is_unsaved = params.keep == Keep::Best && !saved.is_multiple_of(params.eval_steps.max(1));
+    let best = "`keep: best` needs a checkpoint at every evaluation";
+    let are_unsaved = params.checkpoints.iter().any(|step| !step.is_multiple_of(saved.max(1)));
     let unsupported = "not supported by ms-swift";
-    let demands = [
-        (own.per_device_batch_size > 0, "backend.swift.per_device_batch_size", at_least_1, "write 1"),
-        (own.logging_steps > 0, "backend.swift.logging_steps", at_least_1, "write 1"),
-        (own.save_steps != Some(0), "backend.swift.save_steps", at_least_1, "leave it out to save at every evaluation"),
-        (own.save_total_limit > 0, "backend.swift.save_total_limit", at_least_1, "write 2"),
-        (own.dataset_num_proc > 0, "backend.swift.dataset_num_proc", at_least_1, "write 1"),
-        (
-            params.batch_size.is_multiple_of(own.per_device_batch_size.max(1)),
-            "batch_size",
-            "is not a multiple of `backend.swift.per_device_batch_size`",
-            "a step is split into passes of that many examples",
-        ),
-        (
-            params.keep == Keep::Last || saved.is_multiple_of(params.eval_steps.max(1)),
-            "backend.swift.save_steps",
-            "is not a multiple of `eval_steps`",
-            "`keep: best` needs a checkpoint at every evaluation",
-        ),
-        (
-            params.checkpoints.iter().all(|step| step.is_multiple_of(saved.max(1))),
-            "checkpoints",
-            "are not multiples of `backend.swift.save_steps`",
-            "save at these steps",
-        ),
-        (unweighted, "weight_column", unsupported, "repeat examples with `rebalance` instead of weighting them"),
+    issues.extend(refused(&[
+        (own.per_device_batch_size == 0, "backend.swift.per_device_batch_size", at_least_1, "write 1"),
+        (own.logging_steps == 0, "backend.swift.logging_steps", at_least_1, "write 1"),
+        (own.save_steps == Some(0), "backend.swift.save_steps", at_least_1, "leave it out to save at every evaluation"),
+        (own.save_total_limit == 0, "backend.swift.save_total_limit", at_least_1, "write 2"),
+        (own.dataset_num_proc == 0, "backend.swift.dataset_num_proc", at_least_1, "write 1"),
+        (is_uneven, "batch_size", "is not a multiple of `backend.swift.per_device_batch_size`", passes),
+        (is_unsaved, "backend.swift.save_steps", "is not a multiple of `eval_steps`", best),
+        (are_unsaved, "checkpoints", "are not multiples of `backend.swift.save_steps`", "save at these steps"),
+        (weighted, "weight_column", unsupported, "repeat examples with `rebalance` instead of weighting them"),
         (alpha, "tuning.lora.alpha", "must be a whole number for ms-swift", "only alpha / rank matters: scale both"),
-        (!merge, "tuning.lora.merge", unsupported, "leave it out"),
-    ];
-    for (holds, path, message, help) in demands {
-        if !holds {
-            issues.push(ParamIssue::new(path, message).with_help(help));
-        }
-    }
+        (merge, "tuning.lora.merge", unsupported, "leave it out"),
+    ]));
     issues.extend(own.flags.iter().filter_map(|(name, value)| flag_issue(name, value, own, params)));
     issues
 }
@@ -89,9 +75,8 @@ fn flag_issue(name: &str, value: &Value, own: &SwiftParams, params: &TrainParams
     let path = format!("backend.swift.flags.{name}");
     // `--name=value` would escape the check of known names.
     if name.is_empty() || name.starts_with('-') || name.contains(['=', ' ']) {
-        return Some(
-            ParamIssue::new(path, "is not the name of a flag").with_help("write it without dashes: `loss_scale`"),
-        );
+        let issue = ParamIssue::new(path, "is not the name of a flag");
+        return Some(issue.with_help("write it without dashes: `loss_scale`"));
     }
     if value.is_null() {
         return Some(ParamIssue::new(path, "has no value").with_help("leave the flag out"));
@@ -189,17 +174,6 @@ impl Facts {
         let family = Decoder::read_config(model).ok().map(|config| config.model_type);
         Self { release: Release::of(own, context), seed: context.seed(), gpus: context.gpus(), held_out, family }
     }
-
-    /// Returns the model type and the template for models without thoughts.
-    fn guessed(&self) -> (Option<&'static str>, Option<&'static str>) {
-        match (self.family, self.release) {
-            (Some(Family::Qwen3), Release::Three) => (Some("qwen3_nothinking"), None),
-            (Some(Family::Qwen3), Release::Four) => (Some("qwen3"), Some("qwen3_nothinking")),
-            (Some(Family::Qwen2), Release::Three) => (Some("qwen2_5"), None),
-            (Some(Family::Qwen2), Release::Four) => (Some("qwen2"), Some("qwen2_5")),
-            (Some(Family::Llama) | None, _) => (None, None),
-        }
-    }
 }
 
 /// Returns the command line.
@@ -215,13 +189,10 @@ pub(super) fn command(
 ) -> Result<Vec<String>, OperatorError> {
     let at_once = own.per_device_batch_size * (facts.gpus.max(1) as usize);
     if !params.batch_size.is_multiple_of(at_once) {
-        let message = format!(
-            "batch_size {} is not a multiple of {} examples on each of {} GPUs",
-            params.batch_size, own.per_device_batch_size, facts.gpus
-        );
-        return Err(
-            OperatorError::pipeline(message).with_help("change `batch_size`, `per_device_batch_size` or `gpus`")
-        );
+        let (whole, each, gpus) = (params.batch_size, own.per_device_batch_size, facts.gpus);
+        let message = format!("batch_size {whole} is not a multiple of {each} examples on each of {gpus} GPUs");
+        let help = "change `batch_size`, `per_device_batch_size` or `gpus`";
+        return Err(OperatorError::pipeline(message).with_help(help));
     }
     let mut words = own.program.clone();
     words.push("sft".to_owned());
@@ -250,8 +221,7 @@ impl Rendering {
 /// Returns all flags.
 pub(super) fn flags(own: &SwiftParams, params: &TrainParams, facts: &Facts, model: &Path, files: &Files) -> Flags {
     let mut rendering = Rendering(Flags::new());
-    set_model(&mut rendering, own, facts, model);
-    set_tuning(&mut rendering, &params.tuning, facts.release);
+    set_model(&mut rendering, own, &params.tuning, facts, model);
     set_data(&mut rendering, own, params, facts, files);
     set_steps(&mut rendering, own, params, facts);
     set_measurements(&mut rendering, own, params, facts, files);
@@ -273,9 +243,16 @@ fn word(value: &Value) -> String {
     }
 }
 
-fn set_model(rendering: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Path) {
+fn set_model(rendering: &mut Rendering, own: &SwiftParams, tuning: &Tuning, facts: &Facts, model: &Path) {
     rendering.set("model", model.display());
-    let (model_type, template) = facts.guessed();
+    // The model type and the template for models without thoughts.
+    let (model_type, template) = match (facts.family, facts.release) {
+        (Some(Family::Qwen3), Release::Three) => (Some("qwen3_nothinking"), None),
+        (Some(Family::Qwen3), Release::Four) => (Some("qwen3"), Some("qwen3_nothinking")),
+        (Some(Family::Qwen2), Release::Three) => (Some("qwen2_5"), None),
+        (Some(Family::Qwen2), Release::Four) => (Some("qwen2"), Some("qwen2_5")),
+        (Some(Family::Llama) | None, _) => (None, None),
+    };
     rendering.optional("model_type", own.model_type.as_deref().or(model_type));
     // A model type that the user names has a template of its own.
     let template = template.filter(|_| own.model_type.is_none());
@@ -286,13 +263,7 @@ fn set_model(rendering: &mut Rendering, own: &SwiftParams, facts: &Facts, model:
     rendering.set("use_liger_kernel", own.use_liger_kernel);
     rendering.set("gradient_checkpointing", own.gradient_checkpointing);
     rendering.set("gradient_checkpointing_kwargs", r#"{"use_reentrant": false}"#);
-}
-
-fn set_tuning(rendering: &mut Rendering, tuning: &Tuning, release: Release) {
-    let name = match release {
-        Release::Three => "train_type",
-        Release::Four => "tuner_type",
-    };
+    let name = if facts.release == Release::Three { "train_type" } else { "tuner_type" };
     match tuning {
         Tuning::Full => rendering.set(name, "full"),
         Tuning::Lora(lora) => {

@@ -4,7 +4,7 @@
 use searchmill_schemas::Trajectory;
 use serde_json::{Value, json};
 
-use super::tests::read_text;
+use super::read_text;
 
 fn read(layout: &str, record: &Value) -> Result<Vec<Trajectory>, String> {
     let outcome = read_text("file.json", record.to_string(), json!({"as": "trajectory", "layout": layout}));

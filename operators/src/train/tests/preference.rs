@@ -9,12 +9,12 @@ use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, RowsInpu
 use searchmill_schemas::{Pair, RecordKind, RecordedTokens, to_batch};
 use serde_json::{Value, json};
 
-use super::Train;
-use super::policy_tests::recorded;
-use super::tests::{Bench, bench, column};
+use super::policy::recorded;
+use super::{Bench, bench, column};
 use crate::convert_to_swift::ConvertToSwift;
 use crate::shared::columns::{with_all, with_columns};
 use crate::shared::relation::testing::trajectories;
+use crate::train::Train;
 
 const PAIRS: usize = 8;
 

@@ -6,7 +6,7 @@ use searchmill_schemas::{Document, Evidence, Metric, Question, RecordKind, Role,
 use searchmill_text::retrieval_metrics::GoldDocuments;
 use serde_json::{Value, json};
 
-use super::tests::{read_text, shared, shared_rows};
+use super::{read_text, shared, shared_rows};
 use crate::evaluate::Evaluate;
 
 fn questions(name: &str, text: &str, layout: &str) -> Vec<Question> {

@@ -17,7 +17,7 @@ use searchmill_engine::operator::{OperatorError, entry};
 use searchmill_schemas::{Document, Example, Question, Trajectory};
 use serde_json::{Value, json};
 
-use super::tests::{read_text, run};
+use super::{read_text, run};
 use crate::convert_to_trl::ConvertToTrl;
 
 fn fault(name: &str, text: impl AsRef<[u8]>, params: Value) -> String {

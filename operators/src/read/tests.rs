@@ -1,5 +1,11 @@
 //! Tests of `read`: every layout with its real file, every kind of broken file, every type of location.
 
+mod exchange;
+mod faults;
+mod files;
+mod forms;
+mod layout;
+
 use std::path::PathBuf;
 
 use arrow::array::AsArray;

@@ -9,7 +9,7 @@ use parquet::arrow::ArrowWriter;
 use searchmill_engine::operator::testing::Harness;
 use serde_json::{Value, json};
 
-use super::tests::run;
+use super::run;
 
 const SEEDS: u64 = 200;
 const ROWS: usize = 24;

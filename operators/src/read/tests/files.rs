@@ -8,7 +8,6 @@ use searchmill_engine::operator::testing::{Harness, Outcome};
 use searchmill_schemas::Document;
 use serde_json::{Value, json};
 
-use super::tests::run;
 use super::*;
 
 const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/cookbook/own_documents/documents");

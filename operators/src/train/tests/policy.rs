@@ -17,11 +17,11 @@ use searchmill_models::training::student::{Student, Tuning};
 use searchmill_schemas::{RecordKind, RecordedTokens, SampledWith, TokenSpan, to_batch};
 use serde_json::{Value, json};
 
-use super::params::TrainParams;
-use super::tests::{Bench, bench, column};
-use super::{Train, check};
+use super::{Bench, bench, column};
 use crate::shared::columns::{with_all, with_columns};
 use crate::shared::relation::testing::trajectories;
+use crate::train::params::TrainParams;
+use crate::train::{Train, check};
 
 const ROLLOUTS: usize = 6;
 
@@ -353,9 +353,9 @@ fn a_reference_holds_the_policy_back() {
     assert!(held < free * 0.8, "{held} {free}");
     let params: TrainParams =
         serde_json::from_value(json!({"method": "grpo", "policy_loss": {"kl": {"coefficient": 0.1}}})).expect("params");
-    let missing = check::reference_issues(&params, &["trajectories", "model"]);
+    let missing = check::input_issues(&params, &["trajectories", "model"]);
     assert!(missing[0].message.contains("no model to measure the divergence from"), "{missing:?}");
-    assert!(check::reference_issues(&params, &["trajectories", "model", "reference"]).is_empty());
+    assert!(check::input_issues(&params, &["trajectories", "model", "reference"]).is_empty());
 }
 
 #[test]
