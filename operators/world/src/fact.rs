@@ -105,7 +105,7 @@ impl World {
     pub fn value(&self, fact: Fact) -> Option<Value> {
         let (relation, i) = (fact.relation, fact.subject.index);
         match relation.spec().object {
-            Object::Entity(kind) => self.target(relation, i, kind).map(|o| Value::Entity(Entity::new(kind, o))),
+            Object::Entity(kind) => self.target(relation, i, kind).map(|index| Value::Entity(Entity { kind, index })),
             Object::Date => Some(Value::Date(self.birth(i))),
             Object::Year => Some(Value::Year(self.year(relation, i))),
             Object::Count => Some(Value::Count(self.quantity(relation, i))),
