@@ -27,7 +27,7 @@ fn pieces(template: &str) -> Vec<Piece<'_>> {
             Some(name) => (name, true),
             None => (inside, false),
         };
-        if is_name(name) {
+        if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
             found.push(Piece::Text(&template[text..open]));
             found.push(Piece::Argument { name, reserved });
             (text, at) = (close + 1, close + 1);
@@ -37,10 +37,6 @@ fn pieces(template: &str) -> Vec<Piece<'_>> {
     }
     found.push(Piece::Text(&template[text..]));
     found
-}
-
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
 }
 
 /// Names of the arguments in a text.

@@ -87,13 +87,13 @@ impl ProgramServer {
                 response(&message, id).unwrap_or(Err(Fault::Gone))
             }
             Ok(Err(_)) => {
-                self.stop();
+                locked(&self.running).take();
                 let message = "the program ended before it answered; its output is in the node's log";
                 Err(Fault::Failed(CallFailure::new(FailureKind::Connection, message.to_owned(), None)))
             }
             Err(_) => {
                 // A program that hangs would let every call time out: the next request starts another one.
-                self.stop();
+                locked(&self.running).take();
                 Err(Fault::Failed(late(self.timeout)))
             }
         }
@@ -124,10 +124,6 @@ impl ProgramServer {
         }
         *running = Some(talk);
         Ok(receiver)
-    }
-
-    fn stop(&self) {
-        locked(&self.running).take();
     }
 
     fn start(&self) -> Result<Talk, OperatorError> {
