@@ -12,8 +12,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::api::Api;
-use super::model::ModelParams;
+use super::model::{Api, ModelParams};
 
 /// The policy that answers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -159,14 +158,8 @@ pub enum EvidenceWording {
 
 impl Default for EvidenceParams {
     fn default() -> Self {
-        Self {
-            matches: EvidenceMatch::Fact,
-            attempts: 3,
-            parallel: false,
-            wording: EvidenceWording::Varied,
-            seed: 0,
-            plan: None,
-        }
+        let (matches, wording) = (EvidenceMatch::default(), EvidenceWording::default());
+        Self { matches, attempts: 3, parallel: false, wording, seed: 0, plan: None }
     }
 }
 
