@@ -8,124 +8,20 @@ use searchmill_engine::diagnostic::Word;
 use searchmill_engine::operator::ParamIssue;
 use searchmill_engine::suggest;
 
-/// Filters to suggest.
-const FILTERS: [&str; 47] = [
-    "abs",
-    "attr",
-    "batch",
-    "bool",
-    "capitalize",
-    "chain",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "e",
-    "escape",
-    "first",
-    "float",
-    "format",
-    "groupby",
-    "indent",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "lines",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "pprint",
-    "reject",
-    "rejectattr",
-    "replace",
-    "reverse",
-    "round",
-    "safe",
-    "select",
-    "selectattr",
-    "slice",
-    "sort",
-    "split",
-    "string",
-    "sum",
-    "title",
-    "tojson",
-    "trim",
-    "unique",
-    "upper",
-];
-/// Tests to suggest.
-const TESTS: [&str; 31] = [
-    "boolean",
-    "defined",
-    "divisibleby",
-    "endingwith",
-    "eq",
-    "escaped",
-    "even",
-    "false",
-    "filter",
-    "float",
-    "ge",
-    "gt",
-    "in",
-    "integer",
-    "iterable",
-    "le",
-    "lower",
-    "lt",
-    "mapping",
-    "ne",
-    "none",
-    "number",
-    "odd",
-    "safe",
-    "sameas",
-    "sequence",
-    "startingwith",
-    "string",
-    "true",
-    "undefined",
-    "upper",
-];
-/// Methods of texts, lists, objects and `loop`. Other values have none.
-const METHODS: [&str; 31] = [
-    "capitalize",
-    "changed",
-    "count",
-    "cycle",
-    "endswith",
-    "find",
-    "format",
-    "get",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdigit",
-    "islower",
-    "isnumeric",
-    "isspace",
-    "isupper",
-    "items",
-    "join",
-    "keys",
-    "lower",
-    "lstrip",
-    "replace",
-    "rfind",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "title",
-    "upper",
-    "values",
-];
+/// Filters to suggest, separated by spaces.
+const FILTERS: &str = "\
+    abs attr batch bool capitalize chain count d default dictsort e escape first float format groupby indent int \
+    items join last length lines list lower map max min pprint reject rejectattr replace reverse round safe select \
+    selectattr slice sort split string sum title tojson trim unique upper";
+/// Tests to suggest, likewise.
+const TESTS: &str = "\
+    boolean defined divisibleby endingwith eq escaped even false filter float ge gt in integer iterable le lower lt \
+    mapping ne none number odd safe sameas sequence startingwith string true undefined upper";
+/// Methods of texts, lists, objects and `loop`, likewise. Other values have none.
+const METHODS: &str = "\
+    capitalize changed count cycle endswith find format get isalnum isalpha isascii isdigit islower isnumeric \
+    isspace isupper items join keys lower lstrip replace rfind rstrip split splitlines startswith strip title upper \
+    values";
 
 /// What a name in a template stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,27 +83,27 @@ pub(super) fn unknown(
 ) -> Vec<ParamIssue> {
     let state = environment.empty_state();
     let functions = unknown_functions(environment, template, undeclared);
-    let globals: Vec<&str> = environment.globals().map(|(name, _)| name).collect();
+    let globals = environment.globals().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
     let mut issues = Vec::new();
     for (how, name) in used(template) {
         let (is_known, names) = match how {
             // Without a value they fail, but an unknown name fails otherwise.
             Use::Filter => {
                 let tried = state.apply_filter(&name, &[]);
-                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownFilter), FILTERS.as_slice())
+                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownFilter), FILTERS)
             }
             Use::Test => {
                 let tried = state.perform_test(&name, &[]);
-                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownTest), TESTS.as_slice())
+                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownTest), TESTS)
             }
-            Use::Function => (!functions.contains(&name), globals.as_slice()),
+            Use::Function => (!functions.contains(&name), globals.as_str()),
             // Which methods exist depends on the value, and only a row has one: the list decides.
-            Use::Method => (METHODS.contains(&name.as_str()), METHODS.as_slice()),
+            Use::Method => (METHODS.split(' ').any(|method| method == name), METHODS),
         };
         if !is_known {
             let noun = how.noun();
             let issue = ParamIssue::new(template.name(), format!("a prompt has no {noun} `{name}`"));
-            let help = suggest(&name, names, &format!("{noun}s"));
+            let help = suggest(&name, &names.split(' ').collect::<Vec<_>>(), &format!("{noun}s"));
             issues.push(issue.about(word(template, how, &name)).with_help(help));
         }
     }
@@ -274,10 +170,10 @@ mod tests {
 
     #[test]
     fn suggested_names_exist() {
-        for name in FILTERS {
+        for name in FILTERS.split(' ') {
             assert_eq!(issues(&format!("{{{{ x|{name} }}}}")), [""; 0], "{name}");
         }
-        for name in TESTS {
+        for name in TESTS.split(' ') {
             assert_eq!(issues(&format!("{{{{ x is {name} }}}}")), [""; 0], "{name}");
         }
         let environment = {
@@ -286,7 +182,7 @@ mod tests {
             environment
         };
         let state = environment.empty_state();
-        for name in METHODS.into_iter().filter(|name| !["changed", "cycle"].contains(name)) {
+        for name in METHODS.split(' ').filter(|name| !["changed", "cycle"].contains(name)) {
             let values = ["'a'", "[1]", "{'a': 1}"].map(|value| {
                 let value = environment.compile_expression(value).unwrap().eval(()).unwrap();
                 value.call_method(&state, name, &[])

@@ -23,12 +23,15 @@ const OUTPUT_SCHEMA: &str = "output_schema";
 const LONGEST_LINE: usize = 160;
 
 /// A prompt: the user's message, or several messages.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(description = "A prompt as it is written: a text or a map.")]
 pub enum Prompt {
     /// The user's message.
+    #[schemars(description = "")]
     User(String),
     /// Several messages.
+    #[schemars(description = "")]
     Parts(Parts),
 }
 
@@ -76,25 +79,6 @@ impl From<PromptRole> for Role {
             PromptRole::User => Self::User,
             PromptRole::Assistant => Self::Assistant,
         }
-    }
-}
-
-/// A prompt as it is written: a text or a map.
-#[derive(JsonSchema)]
-#[schemars(rename = "Prompt", untagged)]
-#[expect(dead_code, reason = "its schema is all that is used")]
-enum PromptForm {
-    User(String),
-    Parts(Parts),
-}
-
-impl JsonSchema for Prompt {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        PromptForm::schema_name()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        PromptForm::json_schema(generator)
     }
 }
 
@@ -149,10 +133,8 @@ impl Prompt {
             }
             _ => return None,
         };
-        Some(
-            issue
-                .with_help("write `{system: …, user: …}`, or all messages as `{messages: [{role: user, content: …}]}`"),
-        )
+        let help = "write `{system: …, user: …}`, or all messages as `{messages: [{role: user, content: …}]}`";
+        Some(issue.with_help(help))
     }
 }
 
