@@ -144,11 +144,7 @@ impl SearchLmProtocol {
             tells_invalid: settings.tells_invalid,
             // The environment writes this tag: a model that goes on after it makes up passages.
             stop: [SEARCH.to_owned()],
-            passages: Passages {
-                each: "Title: {title}. Content: {text}".to_owned(),
-                between: "\n".to_owned(),
-                none: "No passages were found.".to_owned(),
-            },
+            passages: Passages { each: "Title: {title}. Content: {text}".to_owned(), ..Passages::default() },
         }
     }
 
@@ -156,10 +152,9 @@ impl SearchLmProtocol {
     fn shown(&self, id: String, labels: &[usize], found: Vec<Found>, none: &str) -> Message {
         let texts = found.iter().map(|passage| self.line(passage)).collect::<Vec<_>>().join("\n");
         let texts = if found.is_empty() { none } else { texts.as_str() };
-        let mut message = Message::text(Role::Tool, format!("{SEARCH} {labels:?} {texts}"));
-        message.tool_call_id = Some(id);
-        message.observations = found.into_iter().map(observation).collect();
-        message
+        let message = Message::text(Role::Tool, format!("{SEARCH} {labels:?} {texts}"));
+        let observations = found.into_iter().map(observation).collect();
+        Message { tool_call_id: Some(id), observations, ..message }
     }
 
     /// A passage on one line, so that no passage looks like two.
@@ -197,14 +192,10 @@ impl SearchLmProtocol {
             Err(error) => error,
         };
         if !action.is_call() {
-            let mut message = Message::text(Role::Tool, error);
-            message.error = Some("invalid action".to_owned());
-            return message;
+            return Message { error: Some("invalid action".to_owned()), ..Message::text(Role::Tool, error) };
         }
-        let mut message = Message::text(Role::Tool, format!("{SEARCH} {ERROR}{error}."));
-        message.tool_call_id = Some(action.id);
-        message.error = Some(error);
-        message
+        let shown = Message::text(Role::Tool, format!("{SEARCH} {ERROR}{error}."));
+        Message { tool_call_id: Some(action.id), error: Some(error), ..shown }
     }
 }
 
@@ -293,11 +284,10 @@ impl Protocol for SearchLmProtocol {
         }
         let lines = found.iter().enumerate().map(|(index, passage)| format!("[{}] {}", index + 1, self.line(passage)));
         let lines = lines.collect::<Vec<_>>().join("\n");
-        let mut request = Message::text(Role::User, format!("Search query: {query}\n\n{CHOOSE}\n\n{lines}"));
+        let request = Message::text(Role::User, format!("Search query: {query}\n\n{CHOOSE}\n\n{lines}"));
+        let observations = found.iter().cloned().map(observation).collect();
         // The id on a message of the user marks it as an aside (`Message::is_aside`).
-        request.tool_call_id = Some(action.id.clone());
-        request.observations = found.iter().cloned().map(observation).collect();
-        Some(request)
+        Some(Message { tool_call_id: Some(action.id.clone()), observations, ..request })
     }
 
     fn render_chosen(&self, reply: &str, answered: Vec<(Action, ToolResult)>) -> Vec<Message> {
@@ -366,9 +356,7 @@ impl Protocol for SearchLmProtocol {
             Speech::Choice([]) => "none".to_owned(),
             Speech::Choice(chosen) => chosen.iter().map(|n| format!("[{n}]")).collect::<Vec<_>>().join(" > "),
         };
-        let mut message = Message::text(Role::Assistant, text);
-        message.finish_reason = Some("stop".to_owned());
-        message
+        Message { finish_reason: Some("stop".to_owned()), ..Message::text(Role::Assistant, text) }
     }
 }
 
