@@ -11,23 +11,9 @@ use searchmill_text::retrieval_metrics::GoldDocuments;
 use searchmill_text::unicode::nfkc;
 use serde::{Deserialize, Serialize};
 
-/// Normalised answers that are too general: finding them in a text proves nothing.
-const UNINFORMATIVE: [&str; 14] = [
-    "yes",
-    "no",
-    "true",
-    "false",
-    "noanswer",
-    "no answer",
-    "none",
-    "unknown",
-    "unanswerable",
-    "insufficient",
-    "insufficient information",
-    "not enough information",
-    "cannot be determined",
-    "cannot determine",
-];
+/// Normalised answers that are too general, separated by `|`: finding them in a text proves nothing.
+const UNINFORMATIVE: &str = "yes|no|true|false|noanswer|no answer|none|unknown|\
+    unanswerable|insufficient|insufficient information|not enough information|cannot be determined|cannot determine";
 
 /// How much of a question's evidence the tool results must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -109,7 +95,7 @@ pub fn gold_documents(trajectory: &Trajectory) -> GoldDocuments {
 
 /// Whether finding this normalised answer in a text proves nothing.
 pub fn is_uninformative(normalized: &str) -> bool {
-    normalized.is_empty() || UNINFORMATIVE.contains(&normalized)
+    normalized.is_empty() || UNINFORMATIVE.split('|').any(|text| text == normalized)
 }
 
 /// Whether an observation is of one of these documents.

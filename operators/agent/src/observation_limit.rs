@@ -110,14 +110,11 @@ fn rendered(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message:
         if left == 0 {
             break;
         }
-        let result = match result {
-            Ok(found) => {
-                let found = found[..found.len().min(left)].to_vec();
-                left -= found.len();
-                Ok(found)
-            }
-            Err(error) => Err(error.clone()),
-        };
+        let mut result = result.clone();
+        if let Ok(found) = &mut result {
+            found.truncate(left);
+            left -= found.len();
+        }
         first.push((action.clone(), result));
     }
     protocol.render(first).into_iter().next().map(|message| message.content).unwrap_or_default()

@@ -128,13 +128,10 @@ fn below_prompt(issue: ParamIssue) -> ParamIssue {
     ParamIssue { path: format!("prompt.{}", issue.path), ..issue }
 }
 
-fn parts(system: Option<&String>, user: Option<&String>, messages: &[PromptMessage]) -> Prompt {
-    Prompt::Parts(Parts { system: system.cloned(), user: user.cloned(), messages: messages.to_vec() })
-}
-
 impl PromptToolParams {
     pub(super) fn asks(&self) -> Asks<'_> {
-        let prompt = parts(self.system.as_ref(), self.user.as_ref(), &self.messages);
+        let (system, user, messages) = (self.system.clone(), self.user.clone(), self.messages.clone());
+        let prompt = Prompt::Parts(Parts { system, user, messages });
         Asks { prompt, policy: &self.policy, repairs: self.repairs, constrained: self.constrained }
     }
 
@@ -180,7 +177,8 @@ impl PromptToolParams {
 
 impl RerankPromptParams {
     pub(super) fn asks(&self) -> Asks<'_> {
-        let prompt = parts(self.system.as_ref(), self.user.as_ref(), &self.messages);
+        let (system, user, messages) = (self.system.clone(), self.user.clone(), self.messages.clone());
+        let prompt = Prompt::Parts(Parts { system, user, messages });
         Asks { prompt, policy: &self.policy, repairs: self.repairs, constrained: self.constrained }
     }
 

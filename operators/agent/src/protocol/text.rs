@@ -71,10 +71,8 @@ pub struct TeacherFormat {
 
 impl Default for TeacherFormat {
     fn default() -> Self {
-        Self {
-            search: "<think>{thought}</think>\n{search}".into(),
-            answer: "<think>{thought}</think>\n{answer}".into(),
-        }
+        let (search, answer) = ("<think>{thought}</think>\n{search}", "<think>{thought}</think>\n{answer}");
+        Self { search: search.to_owned(), answer: answer.to_owned() }
     }
 }
 
@@ -91,6 +89,25 @@ fn answer() -> Tags {
 }
 
 impl TextFormat {
+    /// A format with this prompt, these tags, and the defaults of a custom one.
+    pub(super) fn new(name: &str, prompt: String, search: Tags, result: Tags) -> Self {
+        Self {
+            name: name.to_owned(),
+            prompt,
+            system: None,
+            prefill: String::new(),
+            search,
+            query: QueryForm::default(),
+            result,
+            passages: Passages::default(),
+            answer: answer(),
+            boxed: false,
+            stop_at_answer: false,
+            invalid: None,
+            teacher: TeacherFormat::default(),
+        }
+    }
+
     /// Returns what is wrong, with paths below the format.
     pub(super) fn check(&self) -> Vec<(String, String)> {
         let known = ["tool_call", "research", "r1-searcher", "search-r1", "tool-tags", "searchlm"];
