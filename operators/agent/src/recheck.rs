@@ -99,9 +99,7 @@ impl RolloutRecheck {
                     if let Some(call) = OfferedCall::of(call) {
                         // Derived again, or as recorded.
                         results.push(match &self.opener {
-                            Some(opener) if opener.name() == call.tool => {
-                                opener.call(call, replay.episode.messages())?
-                            }
+                            Some(open) if open.name() == call.tool => open.call(call, replay.episode.messages())?,
                             _ => replay.recorded(call.id),
                         });
                     } else if self.live {

@@ -38,7 +38,9 @@ impl World {
                 let mut draws = self.draws(purpose::TITLE + (number << 16), entity.index);
                 fill(draws.word(titles(entity.kind, aspect)), &[("s", &self.name(entity))])
             }
-            Subject::Digest(number) => format!("News in brief from the {} desk", self.digest_name(number)),
+            Subject::Digest(number) => {
+                format!("News in brief from the {} desk", self.stem(self.stems_of_entities() + number))
+            }
         }
     }
 

@@ -30,7 +30,8 @@ const TITLES: [&str; 14] = [
 ];
 
 impl World {
-    fn stem(&self, number: u64) -> String {
+    /// Returns a stem by its number: first those of entities, then those of digests.
+    pub(crate) fn stem(&self, number: u64) -> String {
         stem(self.stems.forward(number % STEMS))
     }
 
@@ -63,11 +64,6 @@ impl World {
         let first = self.first_phantom() + PHANTOMS;
         let stem = self.stem(first + draws.below(STEMS - first));
         compose(kind, &stem, draws)
-    }
-
-    /// Returns the word in a digest's title, also unique.
-    pub(crate) fn digest_name(&self, digest: u64) -> String {
-        self.stem(self.stems_of_entities() + digest)
     }
 
     /// Returns the form of a work.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use minijinja::machinery::{Instruction, Instructions, Token, WhitespaceConfig, get_compiled_template, tokenize};
+use minijinja::machinery::{Instruction, Token, WhitespaceConfig, get_compiled_template, tokenize};
 use minijinja::{Environment, ErrorKind, Template};
 use searchmill_engine::diagnostic::Word;
 use searchmill_engine::operator::ParamIssue;
@@ -115,7 +115,14 @@ fn used(template: &Template<'_, '_>) -> Vec<(Use, String)> {
     let compiled = get_compiled_template(template);
     let mut found: BTreeMap<(Use, String), usize> = BTreeMap::new();
     for instructions in std::iter::once(&compiled.instructions).chain(compiled.blocks.values()) {
-        for (how, name) in uses(instructions) {
+        for instruction in (0..).map_while(|place| instructions.get(place)) {
+            let (how, name) = match instruction {
+                Instruction::ApplyFilter(name, ..) => (Use::Filter, *name),
+                Instruction::PerformTest(name, ..) => (Use::Test, *name),
+                Instruction::CallFunction(name, ..) => (Use::Function, *name),
+                Instruction::CallMethod(name, ..) => (Use::Method, *name),
+                _ => continue,
+            };
             let order = found.len();
             found.entry((how, name.to_owned())).or_insert(order);
         }
@@ -123,17 +130,6 @@ fn used(template: &Template<'_, '_>) -> Vec<(Use, String)> {
     let mut found: Vec<_> = found.into_iter().collect();
     found.sort_by_key(|(_, order)| *order);
     found.into_iter().map(|(name, _)| name).collect()
-}
-
-fn uses<'a>(instructions: &'a Instructions<'_>) -> impl Iterator<Item = (Use, &'a str)> {
-    let all = (0..).map_while(|place| instructions.get(place));
-    all.filter_map(|instruction| match instruction {
-        Instruction::ApplyFilter(name, ..) => Some((Use::Filter, *name)),
-        Instruction::PerformTest(name, ..) => Some((Use::Test, *name)),
-        Instruction::CallFunction(name, ..) => Some((Use::Function, *name)),
-        Instruction::CallMethod(name, ..) => Some((Use::Method, *name)),
-        _ => None,
-    })
 }
 
 /// Returns the first place where a template uses a name.

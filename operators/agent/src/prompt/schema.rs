@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow::datatypes::{DataType, Field};
 use serde_json::{Map, Value, json};
 
 /// Depth to which types may be nested.
@@ -184,9 +184,7 @@ impl Typed {
             Kind::Float => DataType::Float64,
             Kind::Bool => DataType::Boolean,
             Kind::List(item) => DataType::List(Arc::new(Field::new_list_field(item.data_type(), true))),
-            Kind::Object(fields) => {
-                DataType::Struct(fields.iter().map(|(name, typed)| typed.field(name)).collect::<Fields>())
-            }
+            Kind::Object(fields) => DataType::Struct(fields.iter().map(|(name, typed)| typed.field(name)).collect()),
         }
     }
 

@@ -123,18 +123,16 @@ impl Prompt {
 
     fn issue(&self) -> Option<ParamIssue> {
         let Self::Parts(Parts { system, user, messages }) = self else { return None };
-        let issue = match (messages.as_slice(), user) {
-            ([], None) => ParamIssue::new("prompt", "has no message of the user"),
-            ([_, ..], _) if system.is_some() || user.is_some() => {
-                ParamIssue::new("prompt.messages", "stands for all messages")
-            }
+        let (path, message) = match (messages.as_slice(), user) {
+            ([], None) => ("prompt", "has no message of the user"),
+            ([_, ..], _) if system.is_some() || user.is_some() => ("prompt.messages", "stands for all messages"),
             ([.., last], _) if last.role != PromptRole::User => {
-                ParamIssue::new("prompt.messages", "must end with a message of the user")
+                ("prompt.messages", "must end with a message of the user")
             }
             _ => return None,
         };
         let help = "write `{system: …, user: …}`, or all messages as `{messages: [{role: user, content: …}]}`";
-        Some(issue.with_help(help))
+        Some(ParamIssue::new(path, message).with_help(help))
     }
 }
 

@@ -159,12 +159,9 @@ fn clean(value: &mut Value, redactor: &Redactor) {
 /// Removes secrets from the texts of a message: joined texts may contain a secret that no part contained.
 pub(super) fn clean_message(message: &mut Message, redactor: &Redactor) {
     if !redactor.is_empty() {
-        redactor.clean_all(
-            std::iter::once(&mut message.content).chain(&mut message.reasoning).chain(&mut message.finish_reason),
-        );
-        redactor.clean_all(
-            message.tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]),
-        );
+        let Message { content, reasoning, finish_reason, tool_calls, .. } = message;
+        redactor.clean_all(std::iter::once(content).chain(reasoning).chain(finish_reason));
+        redactor.clean_all(tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]));
     }
 }
 
