@@ -60,10 +60,8 @@ impl Typed {
     }
 
     fn word(word: &str) -> Result<Self, String> {
-        let (name, nullable) = match word.strip_suffix('?') {
-            Some(name) => (name, true),
-            None => (word, false),
-        };
+        let name = word.strip_suffix('?').unwrap_or(word);
+        let nullable = name != word;
         let (kind, json_type, shown) = match name {
             "text" => (Kind::Text, "string", "string"),
             "int" => (Kind::Int, "integer", "integer"),

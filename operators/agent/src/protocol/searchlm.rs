@@ -60,9 +60,13 @@ pub enum Identifiers {
 impl Identifiers {
     /// Returns the numbers that a reply names, in order, each once.
     fn numbers(self, reply: &str) -> Vec<usize> {
-        let mut numbers = Vec::new();
-        for (start, run) in digit_runs(reply) {
-            let is_bracketed = reply[..start].ends_with('[') && reply[start + run.len()..].starts_with(']');
+        let (mut numbers, mut at) = (Vec::new(), 0);
+        while let Some(before) = reply[at..].find(|c: char| c.is_ascii_digit()) {
+            let start = at + before;
+            let rest = &reply[start..];
+            let run = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
+            at = start + run.len();
+            let is_bracketed = reply[..start].ends_with('[') && reply[at..].starts_with(']');
             let counts = self == Self::Published || is_bracketed || !reply.contains('[') && is_bare(reply);
             match run.parse() {
                 Ok(number) if counts && !numbers.contains(&number) => numbers.push(number),
@@ -88,19 +92,6 @@ impl Identifiers {
             }
         }
     }
-}
-
-/// Runs of digits in a text, with their positions.
-fn digit_runs(text: &str) -> Vec<(usize, &str)> {
-    let (mut runs, mut at) = (Vec::new(), 0);
-    while let Some(before) = text[at..].find(|c: char| c.is_ascii_digit()) {
-        let start = at + before;
-        let rest = &text[start..];
-        let run = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
-        runs.push((start, run));
-        at = start + run.len();
-    }
-    runs
 }
 
 /// Whether a text consists of numbers alone.

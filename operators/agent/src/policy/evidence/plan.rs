@@ -31,15 +31,13 @@ pub(super) struct Step {
 
 /// The distinct pieces to find.
 pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
-    let mut unique: Vec<&Evidence> = Vec::new();
+    let mut pieces: Vec<Piece<'_>> = Vec::new();
     for evidence in &question.evidence {
-        if !unique.contains(&evidence) {
-            unique.push(evidence);
+        if pieces.iter().all(|piece| *piece.evidence != *evidence) {
+            let mut piece = Piece::new(Cow::Borrowed(evidence));
+            piece.notice(&question.question);
+            pieces.push(piece);
         }
-    }
-    let mut pieces: Vec<_> = unique.into_iter().map(|evidence| Piece::new(Cow::Borrowed(evidence))).collect();
-    for piece in &mut pieces {
-        piece.notice(&question.question);
     }
     pieces
 }
