@@ -171,9 +171,8 @@ impl Prompts {
         let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
             let bounded = Bounded::new(&place, text, whitespace).map_err(|error| no_template(&place, &error))?;
-            environment
-                .add_template_owned(place.clone(), text.to_owned())
-                .map_err(|error| no_template(&place, &error))?;
+            let added = environment.add_template_owned(place.clone(), text.to_owned());
+            added.map_err(|error| no_template(&place, &error))?;
             let template = environment.get_template(&place).map_err(|error| no_template(&place, &error))?;
             let undeclared: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
             unknown.extend(names::unknown(&environment, &template, &undeclared));

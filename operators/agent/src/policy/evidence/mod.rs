@@ -78,14 +78,15 @@ struct Teacher<'a> {
 
 impl Actor for Teacher<'_> {
     fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        if let Some(request) = messages.last().filter(|last| last.is_aside()) {
-            return futures::future::ready(Ok(self.choose(request))).boxed();
-        }
-        let remark = self.take_in(messages);
-        let queries = if offer == Offer::Tools { self.next_queries() } else { Vec::new() };
-        let mut message =
-            if queries.is_empty() { self.conclude(&remark, messages) } else { self.search(&remark, &queries) };
-        message.prompt_tokens = Some(messages.iter().map(words).sum());
+        let (mut message, read) = if let Some(request) = messages.last().filter(|last| last.is_aside()) {
+            (self.choose(request), std::slice::from_ref(request))
+        } else {
+            let remark = self.take_in(messages);
+            let queries = if offer == Offer::Tools { self.next_queries() } else { Vec::new() };
+            let ends = queries.is_empty();
+            (if ends { self.conclude(&remark, messages) } else { self.search(&remark, &queries) }, messages)
+        };
+        message.prompt_tokens = Some(read.iter().map(words).sum());
         message.completion_tokens = Some(words(&message));
         async move { Ok(Reply { message, model: None, calls: 1, tokens: None }) }.boxed()
     }
@@ -191,13 +192,10 @@ impl Teacher<'_> {
     }
 
     /// Chooses the listed passages that show evidence not found yet.
-    fn choose(&self, request: &Message) -> Reply {
+    fn choose(&self, request: &Message) -> Message {
         let open = self.pieces.iter().filter(|piece| piece.is_due()).map(|piece| piece.evidence.as_ref());
         let chosen = choice::chosen(request, open, self.settings.params.matches);
-        let mut message = self.settings.protocol.write(&Speech::Choice(&chosen));
-        message.prompt_tokens = Some(words(request));
-        message.completion_tokens = Some(words(&message));
-        Reply { message, model: None, calls: 1, tokens: None }
+        self.settings.protocol.write(&Speech::Choice(&chosen))
     }
 }
 
