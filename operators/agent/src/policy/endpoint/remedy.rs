@@ -92,8 +92,8 @@ const KNOWN: [Known; 12] = [
 ];
 
 /// What servers say of a model that they do not have, likewise. A text must also name the model.
-const NO_MODEL: &str = "not found|not exist|not be found|not a valid model|invalid model|unknown model|no such model|model_not_found|\
-    no models loaded|deploymentnotfound|not available";
+const NO_MODEL: &str = "not found|not exist|not be found|not a valid model|invalid model|unknown model|no such model|\
+    model_not_found|no models loaded|deploymentnotfound|not available";
 
 fn of(help: &str, counts: Counts) -> Remedy {
     Remedy { help: Some(help.to_owned()), counts, asks_for_models: false }
