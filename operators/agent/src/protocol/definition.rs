@@ -38,13 +38,11 @@ impl ToolDefinition {
         if self.parameters["type"] != "object" {
             return vec![("parameters".to_owned(), "must be a JSON Schema of type `object`".to_owned())];
         }
-        match self.parameters["properties"][&self.query]["type"].as_str() {
-            Some("string" | "array") => Vec::new(),
-            _ => {
-                let message = format!("`parameters` needs a property `{}` of type `string` or `array`", self.query);
-                vec![("query".to_owned(), message)]
-            }
+        if matches!(self.parameters["properties"][&self.query]["type"].as_str(), Some("string" | "array")) {
+            return Vec::new();
         }
+        let message = format!("`parameters` needs a property `{}` of type `string` or `array`", self.query);
+        vec![("query".to_owned(), message)]
     }
 
     /// Whether a call holds a list of queries.
