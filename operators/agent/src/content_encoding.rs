@@ -82,10 +82,8 @@ fn whole(decoder: impl Read, name: &str, most: usize) -> Result<Vec<u8>, Undecod
 }
 
 fn undecoded(name: &str, reason: &str, beginning: Vec<u8>) -> Undecoded {
-    Undecoded {
-        message: format!("the response cannot be decoded as `{name}` (`Content-Encoding`): {reason}"),
-        beginning,
-    }
+    let message = format!("the response cannot be decoded as `{name}` (`Content-Encoding`): {reason}");
+    Undecoded { message, beginning }
 }
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ impl Episode {
         } else {
             (self.turns + 1 >= limits.max_turns).then_some("max_turns")
         };
-        if !self.has_tools() {
+        if !self.rules.protocol.searches() {
             return Command::Ask(Offer::Nothing);
         }
         // Without `ask_for_answer` the last turn is offered tools, too; a call in it ends the rollout (see `receive`).
@@ -185,10 +185,6 @@ impl Episode {
         u64::try_from(tokens.saturating_sub(prompt)).unwrap_or(0)
     }
 
-    fn has_tools(&self) -> bool {
-        self.rules.protocol.searches()
-    }
-
     /// Processes the model's message. Only text written by the model is parsed.
     fn receive(&mut self, message: Message) -> Command {
         self.turns += 1;
@@ -207,7 +203,7 @@ impl Episode {
         self.tool_calls += actions.iter().filter(|action| action.is_call()).count();
         if actions.is_empty() || self.limit.is_some() {
             // Without tools the first message is the answer, and no limit ended the rollout.
-            let stopped = self.has_tools() || !actions.is_empty();
+            let stopped = self.rules.protocol.searches() || !actions.is_empty();
             self.limit = self.limit.filter(|_| stopped);
             return Command::End;
         }
@@ -288,20 +284,14 @@ impl Episode {
         self.messages.iter().rev().filter(|message| message.is_model() && !message.is_aside())
     }
 
-    /// The text of the model's last message.
-    fn answer(&self) -> &str {
-        self.said().next().map_or("", |message| &message.content)
-    }
-
     /// Reason why the episode ended.
     fn finish_reason(&self, prediction: &str) -> &'static str {
-        let cut_short = self.said().next().is_some_and(Message::is_cut);
         match self.limit {
             // An answer counts as one, also if a limit made this turn the last or cut its text.
             _ if !prediction.is_empty() => "answered",
             // The episode ended here, whatever ended the model's last message.
             Some(limit @ ("max_total_tokens" | "invalid_action")) => limit,
-            _ if cut_short => "length",
+            _ if self.said().next().is_some_and(Message::is_cut) => "length",
             Some(limit) => limit,
             None => "no_answer",
         }
@@ -317,7 +307,7 @@ impl Episode {
 
     /// Builds the record of the episode; `policy` and `model` gave the answers.
     pub fn trajectory(self, question: Question, sample: u32, policy: &str, model: Option<String>) -> Trajectory {
-        let answer = self.answer().to_owned();
+        let answer = self.said().next().map_or_else(String::new, |message| message.content.clone());
         let prediction = self.rules.protocol.answer(&answer).to_owned();
         let (prompt_tokens, last_prompt_tokens) = self.tokens(|message| message.prompt_tokens);
         let (completion_tokens, last_completion_tokens) = self.tokens(|message| message.completion_tokens);

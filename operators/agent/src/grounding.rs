@@ -11,23 +11,9 @@ use searchmill_text::retrieval_metrics::GoldDocuments;
 use searchmill_text::unicode::nfkc;
 use serde::{Deserialize, Serialize};
 
-/// Normalised answers that are too general: finding them in a text proves nothing.
-const UNINFORMATIVE: [&str; 14] = [
-    "yes",
-    "no",
-    "true",
-    "false",
-    "noanswer",
-    "no answer",
-    "none",
-    "unknown",
-    "unanswerable",
-    "insufficient",
-    "insufficient information",
-    "not enough information",
-    "cannot be determined",
-    "cannot determine",
-];
+/// Normalised answers that are too general, separated by `|`: finding them in a text proves nothing.
+const UNINFORMATIVE: &str = "yes|no|true|false|noanswer|no answer|none|unknown|\
+    unanswerable|insufficient|insufficient information|not enough information|cannot be determined|cannot determine";
 
 /// How much of a question's evidence the tool results must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,7 +67,9 @@ pub fn grounded(trajectory: &Trajectory) -> bool {
     if results.is_empty() {
         return false;
     }
-    let sought = sought_texts(trajectory);
+    let answers = trajectory.golden_answers.iter().map(|answer| normalize_sought(answer));
+    let facts = trajectory.evidence.iter().filter_map(|gold| gold.fact.as_deref()).map(normalize_sought);
+    let sought: Vec<String> = answers.chain(facts).filter(|text| !is_uninformative(text)).collect();
     // A null question: that nothing was found is the only support that its answer can have.
     if trajectory.evidence.is_empty() && sought.is_empty() {
         return answer_scores(&trajectory.prediction, &trajectory.golden_answers).em == 1.0;
@@ -107,14 +95,7 @@ pub fn gold_documents(trajectory: &Trajectory) -> GoldDocuments {
 
 /// Whether finding this normalised answer in a text proves nothing.
 pub fn is_uninformative(normalized: &str) -> bool {
-    normalized.is_empty() || UNINFORMATIVE.contains(&normalized)
-}
-
-/// Normalised facts and informative golden answers.
-fn sought_texts(trajectory: &Trajectory) -> Vec<String> {
-    let answers = trajectory.golden_answers.iter().map(|answer| normalize_sought(answer));
-    let facts = trajectory.evidence.iter().filter_map(|gold| gold.fact.as_deref()).map(normalize_sought);
-    answers.chain(facts).filter(|text| !is_uninformative(text)).collect()
+    normalized.is_empty() || UNINFORMATIVE.split('|').any(|text| text == normalized)
 }
 
 /// Whether an observation is of one of these documents.

@@ -14,14 +14,6 @@ pub struct ObservationLimit {
     pub starts: Box<Starts>,
 }
 
-/// Results between tags, cut off.
-struct Cut {
-    /// Bytes of the results that stay.
-    length: usize,
-    /// Size of the whole message.
-    tokens: usize,
-}
-
 impl ObservationLimit {
     /// Renders the results of the actions of one message, and cuts those that are too long. `first` is the position of
     /// the first message. Passages of which nothing is left are not among a message's observations.
@@ -43,10 +35,9 @@ impl ObservationLimit {
         }
         for (number, message) in messages.iter_mut().enumerate() {
             let (open, inner, close) = parts(protocol, &message.content);
-            let Some(Cut { length, tokens }) = self.cut(open, inner, close)? else { continue };
+            let Some((length, tokens)) = self.cut(open, inner, close)? else { continue };
             let shown = shown(protocol, &answered, message, inner[..length].trim_end().len());
-            let content = format!("{open}{}{close}", &inner[..length]);
-            message.content = content;
+            message.content = format!("{open}{}{close}", &inner[..length]);
             message.observations.truncate(shown);
             let position = i32::try_from(first + number).unwrap_or(i32::MAX);
             cuts.push(CutObservation { message: position, tokens: i32::try_from(tokens).unwrap_or(i32::MAX) });
@@ -54,8 +45,9 @@ impl ObservationLimit {
         Ok((messages, cuts))
     }
 
-    /// Cuts a text between tags to the limit; `None` if it is short enough. The tags alone may exceed the limit.
-    fn cut(&self, open: &str, inner: &str, close: &str) -> Result<Option<Cut>, String> {
+    /// Cuts a text between tags to the limit: returns the bytes of it that stay, and the tokens of the whole message;
+    /// `None` if it is short enough. The tags alone may exceed the limit.
+    fn cut(&self, open: &str, inner: &str, close: &str) -> Result<Option<(usize, usize)>, String> {
         let tokens = (self.starts)(&format!("{open}{inner}{close}"))?.len();
         if tokens <= self.most {
             return Ok(None);
@@ -71,12 +63,12 @@ impl ObservationLimit {
                 length -= 1;
             }
             if length == 0 || left == 0 {
-                return Ok(Some(Cut { length: 0, tokens }));
+                return Ok(Some((0, tokens)));
             }
             // Tokens at a cut may be others than in the whole text, and white space at an end may count.
             for length in [length, inner[..length].trim_end().len()] {
                 if (self.starts)(&format!("{open}{}{close}", &inner[..length]))?.len() <= self.most {
-                    return Ok(Some(Cut { length, tokens }));
+                    return Ok(Some((length, tokens)));
                 }
             }
             left -= 1;
@@ -118,14 +110,11 @@ fn rendered(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message:
         if left == 0 {
             break;
         }
-        let result = match result {
-            Ok(found) => {
-                let found = found[..found.len().min(left)].to_vec();
-                left -= found.len();
-                Ok(found)
-            }
-            Err(error) => Err(error.clone()),
-        };
+        let mut result = result.clone();
+        if let Ok(found) = &mut result {
+            found.truncate(left);
+            left -= found.len();
+        }
         first.push((action.clone(), result));
     }
     protocol.render(first).into_iter().next().map(|message| message.content).unwrap_or_default()

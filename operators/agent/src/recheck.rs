@@ -97,7 +97,11 @@ impl RolloutRecheck {
                 let mut results = Vec::with_capacity(calls.len());
                 for (number, call) in calls.iter().enumerate() {
                     if let Some(call) = OfferedCall::of(call) {
-                        results.push(self.offered(call, replay)?);
+                        // Derived again, or as recorded.
+                        results.push(match &self.opener {
+                            Some(open) if open.name() == call.tool => open.call(call, replay.episode.messages())?,
+                            _ => replay.recorded(call.id),
+                        });
                     } else if self.live {
                         results.push(replay.recorded_call(number));
                     } else {
@@ -107,14 +111,6 @@ impl RolloutRecheck {
                 }
                 replay.returned(results);
             }
-        }
-    }
-
-    /// Returns the result of a call of another tool: derived again, or as recorded.
-    fn offered(&self, call: OfferedCall<'_>, replay: &Replay<'_>) -> Result<ToolResult, OperatorError> {
-        match &self.opener {
-            Some(opener) if opener.name() == call.tool => opener.call(call, replay.episode.messages()),
-            _ => Ok(replay.recorded(call.id)),
         }
     }
 
@@ -131,10 +127,7 @@ impl RolloutRecheck {
         }
         if self.live {
             // An error that the episode itself wrote (a limit, a call that must not run) is derived again.
-            return match &derived.error {
-                Some(error) => error.starts_with(&failure_of(SEARCH, "")),
-                None => true,
-            };
+            return derived.error.as_ref().is_none_or(|error| error.starts_with(&failure_of(SEARCH, "")));
         }
         match (OfferedCall::of(arguments), &self.opener) {
             (Some(call), Some(opener)) => opener.name() != call.tool,

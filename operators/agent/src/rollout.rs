@@ -62,7 +62,7 @@ impl Agent {
                 let cuts = episode.cuts().map(<[_]>::to_vec);
                 let trajectory = episode.trajectory(question, sample, self.policy.name(), spent.model);
                 let sampling = self.policy.sampling();
-                let tokens = sampling.map(|sampling| RecordedTokens { tokens: spent.tokens.spans(), sampling });
+                let tokens = sampling.map(|sampling| RecordedTokens { tokens: spent.tokens.spans, sampling });
                 // Before the tools are added: their calls have prices of their own.
                 let mut usage = spent.usage.at(&prices);
                 usage += spent.tools;

@@ -85,7 +85,8 @@ impl Reported {
 /// The tokens of a rollout.
 #[derive(Debug, Default)]
 pub struct TokenLog {
-    spans: Vec<TokenSpan>,
+    /// The spans in order.
+    pub spans: Vec<TokenSpan>,
     branches: Branches,
 }
 
@@ -107,11 +108,6 @@ impl TokenLog {
         let message = i32::try_from(message).unwrap_or(i32::MAX);
         let ids = ids.into_iter().map(|id| i32::try_from(id).unwrap_or(i32::MAX)).collect();
         self.spans.push(TokenSpan { message, branch, sampled: logprobs.is_some(), ids, logprobs });
-    }
-
-    /// Returns the spans in order.
-    pub fn spans(self) -> Vec<TokenSpan> {
-        self.spans
     }
 }
 
@@ -249,7 +245,7 @@ mod tests {
         let messages = [Message::text(Role::User, "Q"), said(2, 2), Message::text(Role::Tool, "D"), said(4, 1)];
         log.add(turn(&[1, 2], false, &[3, 4]), &messages[..1]);
         log.add(turn(&[1, 2, 3, 5], true, &[6]), &messages[..3]);
-        let spans = log.spans();
+        let spans = log.spans;
         assert_eq!(
             spans.iter().map(|span| (span.branch, span.sampled)).collect::<Vec<_>>(),
             [(0, false), (0, true), (1, false), (1, true)]
@@ -288,7 +284,7 @@ mod tests {
         log.add(of(2, &[4, 5], false, &[6]), &messages[..5]);
         log.add(of(0, &[7, 8], false, &[9]), &messages[..7]);
         log.add(of(0, &[1, 2, 3], true, &[4]), &messages[..9]);
-        let spans = log.spans();
+        let spans = log.spans;
         let branches: Vec<_> = spans.iter().map(|span| (span.message, span.branch)).collect();
         assert_eq!(branches, [(0, 0), (1, 0), (2, 1), (3, 1), (4, 0), (5, 0), (6, 2), (7, 2), (0, 3), (9, 3)]);
         assert_eq!(contradiction(&spans, &messages), None);

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, FailureKind, OperatorError, RowFailure, Usage};
 use searchmill_retrieval::{Found, Search};
-use searchmill_schemas::Message;
+use searchmill_schemas::{Message, Observation};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -29,6 +29,12 @@ pub(crate) const RERANKER: &str = "the reranker failed: ";
 /// The result of a search without an index.
 pub(crate) fn nothing_to_search() -> ToolResult {
     Err("there is nothing to search".to_owned())
+}
+
+/// Returns the passage that a record names, with this text.
+pub(crate) fn passage(seen: &Observation, contents: String) -> Found {
+    let Observation { chunk_id, document_id, title, score } = seen.clone();
+    Found { chunk_id, document_id, title, contents, score, sources: Vec::new() }
 }
 
 /// A JSON value as text.

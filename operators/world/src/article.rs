@@ -38,7 +38,9 @@ impl World {
                 let mut draws = self.draws(purpose::TITLE + (number << 16), entity.index);
                 fill(draws.word(titles(entity.kind, aspect)), &[("s", &self.name(entity))])
             }
-            Subject::Digest(number) => format!("News in brief from the {} desk", self.digest_name(number)),
+            Subject::Digest(number) => {
+                format!("News in brief from the {} desk", self.stem(self.stems_of_entities() + number))
+            }
         }
     }
 
@@ -49,11 +51,6 @@ impl World {
             Subject::Aspect(entity, aspect) => (self.body(entity, aspect, &mut draws), entity.kind.category()),
             Subject::Digest(_) => (self.digest(&mut draws), "news"),
         };
-        let metadata = self.imprint(position, category, &mut draws);
-        Document { id: Self::document_id(position), title: Some(self.title(position)), text, metadata: Some(metadata) }
-    }
-
-    fn imprint(&self, position: u64, category: &str, draws: &mut Draws) -> String {
         let newsroom = draws.below(NEWSROOMS);
         // A newsroom has one name in all articles.
         let mut paper = self.draws(purpose::TITLE, newsroom);
@@ -61,30 +58,29 @@ impl World {
         let source = format!("The {stem} {}", paper.word(&PAPERS));
         let (year, month, day) = (draws.between(2021, 2025), draws.between(1, 12), draws.between(1, 28));
         let (hour, minute, second) = (draws.between(5, 22), draws.below(60), draws.below(60));
-        json!({
+        let metadata = json!({
             "source": source,
             "published_at": format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+00:00"),
             "category": category,
-            "author": self.passer_by(Kind::Person, draws),
+            "author": self.passer_by(Kind::Person, &mut draws),
             "url": format!("https://paper{newsroom}.example/{year}/{month:02}/{}", Self::document_id(position)),
-        })
-        .to_string()
+        });
+        let (id, title) = (Self::document_id(position), Some(self.title(position)));
+        Document { id, title, text, metadata: Some(metadata.to_string()) }
     }
 
     fn body(&self, entity: Entity, aspect: u64, draws: &mut Draws) -> String {
         let mut teller = Teller::new(self, entity);
-        let opening = draws.word(openings(entity.kind));
-        teller.say(opening, draws);
+        teller.say(draws.word(openings(entity.kind)), draws);
         let pieces = self.pieces(entity, aspect, draws);
         let half = pieces.len().div_ceil(2);
         for (place, piece) in pieces.into_iter().enumerate() {
             if place == half {
-                teller.new_paragraph();
+                teller.text.push_str("\n\n");
             }
             teller.tell(piece, draws);
         }
-        let ending = draws.word(ENDINGS);
-        teller.say(ending, draws);
+        teller.say(draws.word(ENDINGS), draws);
         teller.text
     }
 
@@ -92,12 +88,9 @@ impl World {
     fn pieces(&self, entity: Entity, aspect: u64, draws: &mut Draws) -> Vec<Piece> {
         let facts = Relation::of(entity.kind, aspect).map(|relation| Piece::Fact(Fact { subject: entity, relation }));
         let mut pieces: Vec<Piece> = facts.collect();
-        let plain = draws.between(3, 6) as usize;
-        pieces.extend(several(colour(entity.kind), plain, draws).map(Piece::Colour));
-        let near = self.distractors.div_ceil(2) as usize;
-        pieces.extend(several(near_misses(entity.kind), near, draws).map(Piece::Aside));
-        let far = (self.distractors / 2) as usize;
-        pieces.extend(several(BACKGROUND, far, draws).map(Piece::Aside));
+        pieces.extend(several(colour(entity.kind), draws.between(3, 6), draws).map(Piece::Colour));
+        pieces.extend(several(near_misses(entity.kind), self.distractors.div_ceil(2), draws).map(Piece::Aside));
+        pieces.extend(several(BACKGROUND, self.distractors / 2, draws).map(Piece::Aside));
         draws.shuffle(&mut pieces);
         pieces
     }
@@ -105,10 +98,9 @@ impl World {
     fn digest(&self, draws: &mut Draws) -> String {
         let anybody = self.any(Kind::Person, draws);
         let mut teller = Teller::new(self, anybody);
-        let items = draws.between(4, 6) as usize;
-        for (place, item) in several(DIGEST, items, draws).enumerate() {
+        for (place, item) in several(DIGEST, draws.between(4, 6), draws).enumerate() {
             if place > 0 {
-                teller.new_paragraph();
+                teller.text.push_str("\n\n");
             }
             teller.say(item, draws);
         }
@@ -117,10 +109,10 @@ impl World {
 }
 
 /// Returns `count` distinct entries, or all.
-fn several(list: &[&'static str], count: usize, draws: &mut Draws) -> impl Iterator<Item = &'static str> + use<> {
+fn several(list: &[&'static str], count: u64, draws: &mut Draws) -> impl Iterator<Item = &'static str> + use<> {
     let mut chosen = list.to_vec();
     draws.shuffle(&mut chosen);
-    chosen.into_iter().take(count)
+    chosen.into_iter().take(count as usize)
 }
 
 /// Writes sentences and tracks what a pronoun would refer to.
@@ -138,18 +130,15 @@ impl<'a> Teller<'a> {
         Self { world, entity, name: world.name(entity), text: String::with_capacity(1024), in_focus: false }
     }
 
-    fn new_paragraph(&mut self) {
-        self.text.push_str("\n\n");
-    }
-
     fn tell(&mut self, piece: Piece, draws: &mut Draws) {
         match piece {
             Piece::Fact(fact) => {
                 if let Some(sentence) = self.world.sentence(fact) {
                     self.append(&sentence);
                     let object = self.world.stated(fact).and_then(super::value::Value::entity);
-                    // After a name of the same kind, a pronoun would be ambiguous.
-                    self.in_focus = object.is_none_or(|object| !self.is_alike(object.kind));
+                    let is_person = self.entity.kind == Kind::Person;
+                    // After a name for which the pronoun could stand as well, it would be ambiguous.
+                    self.in_focus = object.is_none_or(|object| (object.kind == Kind::Person) != is_person);
                 }
             }
             Piece::Colour(template) => self.say(template, draws),
@@ -159,11 +148,6 @@ impl<'a> Teller<'a> {
                 self.in_focus = false;
             }
         }
-    }
-
-    /// Whether a pronoun for the subject could refer to that kind.
-    fn is_alike(&self, kind: Kind) -> bool {
-        (kind == Kind::Person) == (self.entity.kind == Kind::Person)
     }
 
     fn append(&mut self, sentence: &str) {
@@ -213,21 +197,16 @@ impl<'a> Teller<'a> {
         self.world.name(entity)
     }
 
-    /// The name used where a pronoun would be ambiguous: the family name for a person, else the full name.
-    fn short_name(&self) -> String {
-        match self.entity.kind {
-            Kind::Person => self.world.stem_of(self.entity),
-            Kind::Award => format!("the {}", self.name),
-            _ => self.name.clone(),
-        }
-    }
-
-    /// Returns the pronoun for a thing, a woman or a man, or the short name with an ending where it would be ambiguous.
+    /// Returns the pronoun for a thing, a woman or a man. Where it would be ambiguous, returns a name with an ending: the
+    /// family name of a person, else the full name.
     fn pronoun(&self, [thing, woman, man]: [&str; 3], ending: &str) -> String {
-        match (self.in_focus, self.entity.kind == Kind::Person) {
-            (false, _) => self.short_name() + ending,
-            (true, false) => thing.to_owned(),
-            (true, true) => if self.world.is_woman(self.entity.index) { woman } else { man }.to_owned(),
+        match (self.in_focus, self.entity.kind) {
+            (false, Kind::Person) => self.world.stem_of(self.entity) + ending,
+            (false, Kind::Award) => format!("the {}{ending}", self.name),
+            (false, _) => format!("{}{ending}", self.name),
+            // The first draw of a person's name.
+            (true, Kind::Person) => if self.world.innate(self.entity).one_in(2) { woman } else { man }.to_owned(),
+            (true, _) => thing.to_owned(),
         }
     }
 }

@@ -57,12 +57,6 @@ pub struct Entity {
     pub index: u64,
 }
 
-impl Entity {
-    pub(crate) fn new(kind: Kind, index: u64) -> Self {
-        Self { kind, index }
-    }
-}
-
 /// The profession of a person; it decides which posts the person can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {

@@ -105,10 +105,18 @@ impl World {
     pub fn value(&self, fact: Fact) -> Option<Value> {
         let (relation, i) = (fact.relation, fact.subject.index);
         match relation.spec().object {
-            Object::Entity(kind) => self.target(relation, i, kind).map(|o| Value::Entity(Entity::new(kind, o))),
+            Object::Entity(kind) => self.target(relation, i, kind).map(|index| Value::Entity(Entity { kind, index })),
             Object::Date => Some(Value::Date(self.birth(i))),
             Object::Year => Some(Value::Year(self.year(relation, i))),
-            Object::Count => Some(Value::Count(self.quantity(relation, i))),
+            Object::Count => {
+                let (low, high, unit) = match relation {
+                    Relation::Population => (180, 9_400, 100),
+                    Relation::Students => (130, 4_200, 10),
+                    Relation::Area => (210, 9_800, 10),
+                    _ => (30, 5_200, 10),
+                };
+                Some(Value::Count(self.relation_draws(relation, i).between(low, high) * unit))
+            }
             Object::Industry => Some(Value::Industry(self.relation_draws(relation, i).word(&INDUSTRIES))),
         }
     }
@@ -144,16 +152,6 @@ impl World {
             Relation::Release => self.release(i),
             Relation::Charter => self.relation_draws(relation, i).between(1180, 1790),
             _ => self.relation_draws(relation, i).between(1790, 1935),
-        }
-    }
-
-    fn quantity(&self, relation: Relation, i: u64) -> u64 {
-        let mut draws = self.relation_draws(relation, i);
-        match relation {
-            Relation::Population => draws.between(180, 9_400) * 100,
-            Relation::Students => draws.between(130, 4_200) * 10,
-            Relation::Area => draws.between(210, 9_800) * 10,
-            _ => draws.between(30, 5_200) * 10,
         }
     }
 
@@ -198,7 +196,9 @@ impl World {
         let mut draws = self.draws(purpose::TELLING + fact.relation as u64, !fact.subject.index);
         let template = draws.word(&fact.relation.spec().sentences);
         let (first, second) = self.years(fact);
-        let form = self.form(work_of(fact.subject, value));
+        // The form of the work that the sentence is about; any if it is about none.
+        let object = value.entity().filter(|object| object.kind == Kind::Work);
+        let form = self.form(object.unwrap_or(fact.subject).index);
         Some(fill(
             template,
             &[
@@ -219,10 +219,4 @@ impl World {
     pub(crate) fn source_of(&self, fact: Fact) -> u64 {
         self.position(fact.subject, fact.relation.spec().aspect)
     }
-}
-
-/// Returns the work that a sentence is about; any index if it is about none.
-fn work_of(subject: Entity, value: Value) -> u64 {
-    let object = value.entity().filter(|object| object.kind == Kind::Work);
-    object.unwrap_or(subject).index
 }

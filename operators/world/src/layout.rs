@@ -30,7 +30,7 @@ pub(crate) mod purpose {
 }
 
 /// Names reserved for questions about people and companies that no document mentions.
-const PHANTOMS: u64 = 200_000;
+pub(crate) const PHANTOMS: u64 = 200_000;
 
 /// The subject of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl World {
 
     /// Returns a random entity of a kind.
     pub(crate) fn any(&self, kind: Kind, draws: &mut Draws) -> Entity {
-        Entity::new(kind, draws.below(self.count(kind)))
+        Entity { kind, index: draws.below(self.count(kind)) }
     }
 
     /// Returns the subject of the document at a position.
@@ -104,8 +104,8 @@ impl World {
         for kind in Kind::ALL {
             let size = kind.per_unit() * kind.aspects();
             if offset < size {
-                let entity = Entity::new(kind, unit * kind.per_unit() + offset / kind.aspects());
-                return Subject::Aspect(entity, offset % kind.aspects());
+                let index = unit * kind.per_unit() + offset / kind.aspects();
+                return Subject::Aspect(Entity { kind, index }, offset % kind.aspects());
             }
             offset -= size;
         }
@@ -124,34 +124,14 @@ impl World {
         UNIT - Kind::ALL.iter().map(|kind| kind.per_unit() * kind.aspects()).sum::<u64>()
     }
 
-    /// Returns the number of an entity's stem, unique over all kinds.
-    pub(crate) fn stem_number(&self, entity: Entity) -> u64 {
-        let before = Kind::ALL.iter().take_while(|kind| **kind != entity.kind);
-        before.map(|kind| self.count(*kind)).sum::<u64>() + entity.index
-    }
-
-    fn stems_of_entities(&self) -> u64 {
+    /// Returns the number of stems of entities: the first ones.
+    pub(crate) fn stems_of_entities(&self) -> u64 {
         Kind::ALL.iter().map(|kind| self.count(*kind)).sum()
     }
 
-    /// Returns the stem of a digest, also unique.
-    pub(crate) fn digest_stem(&self, digest: u64) -> u64 {
-        self.stems_of_entities() + digest
-    }
-
-    fn first_phantom(&self) -> u64 {
+    /// Returns the first of the [`PHANTOMS`] stems behind those of entities and digests. Background names have the rest.
+    pub(crate) fn first_phantom(&self) -> u64 {
         self.stems_of_entities() + self.documents - self.units * (UNIT - Self::digests_per_unit())
-    }
-
-    /// Returns a stem that no document uses.
-    pub(crate) fn phantom_stem(&self, draws: &mut Draws) -> u64 {
-        self.first_phantom() + draws.below(PHANTOMS)
-    }
-
-    /// Returns a stem for a background name; never that of an entity.
-    pub(crate) fn background_stem(&self, draws: &mut Draws) -> u64 {
-        let first = self.first_phantom() + PHANTOMS;
-        first + draws.below(STEMS - first)
     }
 }
 

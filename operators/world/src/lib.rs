@@ -16,7 +16,7 @@ mod question;
 mod relation;
 mod stem;
 #[cfg(test)]
-mod truth;
+mod truth_tests;
 mod value;
 
 pub use layout::World;

@@ -2,7 +2,7 @@
 
 use super::draw::Draws;
 use super::entity::{Entity, FORMS, Form, Kind, Role};
-use super::layout::{World, purpose};
+use super::layout::{PHANTOMS, World, purpose};
 use super::stem::{MIDDLES, ONSETS, STEMS, stem};
 
 // Those that are there twice are drawn twice as often.
@@ -30,7 +30,8 @@ const TITLES: [&str; 14] = [
 ];
 
 impl World {
-    fn stem(&self, number: u64) -> String {
+    /// Returns a stem by its number: first those of entities, then those of digests.
+    pub(crate) fn stem(&self, number: u64) -> String {
         stem(self.stems.forward(number % STEMS))
     }
 
@@ -41,7 +42,9 @@ impl World {
 
     /// Returns the unique word in an entity's name.
     pub(crate) fn stem_of(&self, entity: Entity) -> String {
-        self.stem(self.stem_number(entity))
+        // Numbers of stems are unique over all kinds.
+        let before = Kind::ALL.iter().take_while(|kind| **kind != entity.kind);
+        self.stem(before.map(|kind| self.count(*kind)).sum::<u64>() + entity.index)
     }
 
     /// Returns the full name.
@@ -52,24 +55,15 @@ impl World {
 
     /// Returns a name of that kind that no document mentions.
     pub(crate) fn phantom(&self, kind: Kind, draws: &mut Draws) -> String {
-        let stem = self.stem(self.phantom_stem(draws));
+        let stem = self.stem(self.first_phantom() + draws.below(PHANTOMS));
         compose(kind, &stem, draws)
     }
 
     /// Returns a background name of that kind, which belongs to no entity of the world.
     pub(crate) fn passer_by(&self, kind: Kind, draws: &mut Draws) -> String {
-        let stem = self.stem(self.background_stem(draws));
+        let first = self.first_phantom() + PHANTOMS;
+        let stem = self.stem(first + draws.below(STEMS - first));
         compose(kind, &stem, draws)
-    }
-
-    /// Returns the word in a digest's title.
-    pub(crate) fn digest_name(&self, digest: u64) -> String {
-        self.stem(self.digest_stem(digest))
-    }
-
-    /// Whether a person is a woman (the first draw of [`World::name`]).
-    pub(crate) fn is_woman(&self, person: u64) -> bool {
-        self.innate(Entity::new(Kind::Person, person)).one_in(2)
     }
 
     /// Returns the form of a work.
@@ -95,8 +89,11 @@ impl World {
 fn compose(kind: Kind, stem: &str, draws: &mut Draws) -> String {
     match kind {
         Kind::Person => {
-            let woman = draws.one_in(2);
-            format!("{} {stem}", given(woman, draws))
+            let is_woman = draws.one_in(2);
+            let ends =
+                if is_woman { ["a", "e", "ia", "ine", "éa", "iel"] } else { ["an", "ik", "or", "us", "el", "em"] };
+            let given = [draws.word(&ONSETS), draws.word(&VOWELS), draws.word(&MIDDLES[..20]), draws.word(&ends)];
+            format!("{} {stem}", given.concat())
         }
         Kind::Company => format!("{stem} {}", draws.word(&COMPANY_ENDS)),
         Kind::City => format!("{stem}{}", draws.word(&CITY_ENDS)),
@@ -105,16 +102,6 @@ fn compose(kind: Kind, stem: &str, draws: &mut Draws) -> String {
         Kind::Work => draws.word(&TITLES).replace("{}", stem),
         Kind::Award => format!("{stem} {}", draws.word(&AWARD_ENDS)),
     }
-}
-
-fn given(woman: bool, draws: &mut Draws) -> String {
-    let mut name = [draws.word(&ONSETS), draws.word(&VOWELS), draws.word(&MIDDLES[..20])].concat();
-    if woman {
-        name.push_str(draws.word(&["a", "e", "ia", "ine", "éa", "iel"]));
-    } else {
-        name.push_str(draws.word(&["an", "ik", "or", "us", "el", "em"]));
-    }
-    name
 }
 
 #[cfg(test)]
@@ -126,8 +113,10 @@ mod tests {
     #[test]
     fn names_of_all_kinds_are_distinct_and_phantoms_are_nobody() {
         let world = World::new(11, 2_000, 0);
-        let all: Vec<_> =
-            Kind::ALL.into_iter().flat_map(|kind| (0..world.count(kind)).map(move |i| Entity::new(kind, i))).collect();
+        let all: Vec<_> = Kind::ALL
+            .into_iter()
+            .flat_map(|kind| (0..world.count(kind)).map(move |index| Entity { kind, index }))
+            .collect();
         let names: BTreeSet<_> = all.iter().map(|entity| world.name(*entity)).collect();
         assert_eq!(names.len(), all.len());
         let mut draws = Draws::new(0, 0, 0);

@@ -13,24 +13,11 @@ pub struct Date {
     pub day: u64,
 }
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
+const MONTHS: &str = "January February March April May June July August September October November December";
 
 impl Date {
     fn month_name(self) -> &'static str {
-        MONTHS[(self.month - 1) as usize]
+        MONTHS.split(' ').nth((self.month - 1) as usize).unwrap_or_default()
     }
 }
 

@@ -108,7 +108,12 @@ impl FunctionService {
             },
         };
         // An exception is repeated only if the pipeline asks for it.
-        let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };
+        let kind = match failure.why {
+            _ if !context.retry().stated => FailureKind::Refused,
+            Why::Raised | Why::Ended => FailureKind::Exception,
+            Why::Unfit => FailureKind::BadResponse,
+            Why::Late => FailureKind::Timeout,
+        };
         // What these arguments cause says nothing of others: it does not end the calls of the node.
         Err(CallFailure { counts: Counts::Never, ..CallFailure::new(kind, failure.message, failure.detail) })
     }
@@ -121,14 +126,6 @@ impl FunctionService {
         // The first one stays; it fails the node (`Tool::fault`).
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         CallFailure { same_for_all: true, ..CallFailure::new(FailureKind::Refused, message, None) }
-    }
-}
-
-fn kind(why: Why) -> FailureKind {
-    match why {
-        Why::Raised | Why::Ended => FailureKind::Exception,
-        Why::Unfit => FailureKind::BadResponse,
-        Why::Late => FailureKind::Timeout,
     }
 }
 
@@ -149,7 +146,9 @@ impl FunctionTool {
         fault: &Fault,
         context: &Context,
     ) -> Result<Self, OperatorError> {
-        let function = FunctionService::open(params.function(), arguments(params), place, fault, context)?;
+        // Names of the arguments that the model can give.
+        let names = given(&params.parameters, &Value::Null).into_iter().map(|(name, _)| name).collect();
+        let function = FunctionService::open(params.function(), names, place, fault, context)?;
         // The empty pointer is the whole answer (RFC 6901, section 5): the list itself.
         let [list, id, title, score] = ["", "/id", "/title", "/score"].map(|place| Some(place.to_owned()));
         let many = ResultPlaces { list, id, title, text: "/text".to_owned(), score };
@@ -159,22 +158,20 @@ impl FunctionTool {
 
     /// Runs a call.
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
-        let mut values = Map::new();
-        for name in arguments(&self.params) {
-            // An argument that is left out and `null` are the same call: Python gets `None` for both.
-            let value = call.arguments.get(&name).cloned().unwrap_or_default();
-            values.insert(name, value);
-        }
-        let calling = Calling { tool: self, arguments: values };
+        // An argument that is left out and `null` are the same call: Python gets `None` for both.
+        let calling = Calling { tool: self, arguments: given(&self.params.parameters, call.arguments) };
         let request = self.function.request(&calling.arguments);
         self.function.service.call(call.tool, &calling, request, context).await
     }
 }
 
-/// Names of the arguments that the model can give.
-fn arguments(params: &FunctionParams) -> Vec<String> {
-    let properties = params.parameters.get("properties").and_then(Value::as_object);
-    properties.into_iter().flatten().map(|(name, _)| name.clone()).collect()
+/// Returns the arguments of a call that a tool has by its JSON Schema; those that were left out are null.
+pub(super) fn given(schema: &Value, arguments: &Value) -> Map<String, Value> {
+    let mut given = Map::new();
+    for (name, _) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        given.insert(name.clone(), arguments.get(name).cloned().unwrap_or_default());
+    }
+    given
 }
 
 /// One call with its arguments.

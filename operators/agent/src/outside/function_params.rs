@@ -8,8 +8,6 @@ use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::protocol::ToolOffer;
-
 /// A tool that calls a Python function with the model's arguments. Each different call is made once: its answer is
 /// remembered by the arguments, the code and the settings, for all rollouts of the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,7 +48,8 @@ pub struct FunctionParams {
     pub timeout_seconds: u64,
 }
 
-fn max_chars() -> usize {
+/// Characters that the model reads of one call of any tool, by default.
+pub(super) fn max_chars() -> usize {
     20_000
 }
 
@@ -96,20 +95,5 @@ impl FunctionParams {
             seconds: self.timeout_seconds,
             ..named(&self.function)
         }
-    }
-
-    /// The tool as the model sees it.
-    pub fn offer(&self) -> ToolOffer {
-        let (name, description) = (self.name.clone(), self.description.clone());
-        ToolOffer { name, description, parameters: self.parameters.clone() }
-    }
-
-    /// Returns issues of the function, with paths below the params.
-    pub(super) fn function_issues(&self) -> Vec<ParamIssue> {
-        issues(&self.function, "function", &self.function())
-    }
-
-    pub(super) fn service(&self) -> EndpointUse {
-        service(&self.function, &self.function())
     }
 }

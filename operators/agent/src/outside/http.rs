@@ -38,25 +38,21 @@ impl HttpTool {
 
     /// Runs a call.
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
-        let sending = Sending { tool: self, arguments: self.arguments(call.arguments) };
-        // URL and templates are in the identity of the service: calls of one service differ in their arguments alone.
-        let request = json!({"arguments": sending.arguments}).to_string();
-        self.service.call(call.tool, &sending, request, context).await
-    }
-
-    /// The arguments that the templates use, with the defaults of the schema.
-    fn arguments(&self, given: &Value) -> Map<String, Value> {
         let mut arguments = Map::new();
         // What no template uses is not sent: it must not make another call of the same request.
         for name in self.params.used() {
+            // The arguments have the defaults of the schema.
             let default = self.params.parameters.pointer(&format!("/properties/{name}/default"));
             // `null` leaves an argument out, also one that has a default.
-            match given.get(name).or(default) {
+            match call.arguments.get(name).or(default) {
                 None | Some(Value::Null) => {}
                 Some(value) => drop(arguments.insert(name.to_owned(), value.clone())),
             }
         }
-        arguments
+        let sending = Sending { tool: self, arguments };
+        // URL and templates are in the identity of the service: calls of one service differ in their arguments alone.
+        let request = json!({"arguments": sending.arguments}).to_string();
+        self.service.call(call.tool, &sending, request, context).await
     }
 }
 

@@ -26,14 +26,6 @@ pub struct Opener {
     sections: BTreeMap<String, Vec<Place>>,
 }
 
-/// What is shown of an id.
-struct Opened {
-    id: String,
-    document_id: String,
-    title: Option<String>,
-    text: String,
-}
-
 impl Opener {
     /// Reads the input `documents`.
     ///
@@ -78,30 +70,21 @@ impl Opener {
         Ok(self.page(opened, page))
     }
 
-    fn opened(&self, id: &str, document: &str) -> Result<Option<Opened>, SchemaError> {
+    /// Returns what is shown of an id, not yet cut into pages.
+    fn opened(&self, id: &str, document: &str) -> Result<Option<Found>, SchemaError> {
         if self.kind == RecordKind::Chunk {
             let Some(place) = self.rows.get(id) else { return self.joined(id) };
-            let chunk: Option<Chunk> = self.row(*place)?;
-            return Ok(chunk.map(|chunk| Opened {
-                id: chunk.id,
-                document_id: chunk.document_id,
-                title: chunk.title,
-                text: chunk.text,
-            }));
+            let Some(Chunk { id, document_id, title, text, .. }) = self.row(*place)? else { return Ok(None) };
+            return Ok(Some(whole(id, document_id, title, text)));
         }
         // A section is opened with its document.
         let Some(place) = self.rows.get(id).or_else(|| self.rows.get(document)) else { return Ok(None) };
-        let document: Option<Document> = self.row(*place)?;
-        Ok(document.map(|document| Opened {
-            id: document.id.clone(),
-            document_id: document.id,
-            title: document.title,
-            text: document.text,
-        }))
+        let Some(Document { id, title, text, .. }) = self.row(*place)? else { return Ok(None) };
+        Ok(Some(whole(id.clone(), id, title, text)))
     }
 
     /// Joins the chunks of a document; what two of them share is shown once.
-    fn joined(&self, document: &str) -> Result<Option<Opened>, SchemaError> {
+    fn joined(&self, document: &str) -> Result<Option<Found>, SchemaError> {
         let mut chunks: Vec<Chunk> = Vec::new();
         for place in self.sections.get(document).into_iter().flatten() {
             chunks.extend(self.row::<Chunk>(*place)?);
@@ -118,27 +101,29 @@ impl Opener {
             text.push_str(chunk.text.get(known..).unwrap_or_default());
             end = end.max(chunk.end);
         }
-        let id = document.to_owned();
-        Ok(Some(Opened { id: id.clone(), document_id: id, title, text }))
+        Ok(Some(whole(document.to_owned(), document.to_owned(), title, text)))
     }
 
     fn row<R: searchmill_schemas::Record>(&self, (batch, row): Place) -> Result<Option<R>, SchemaError> {
         Ok(from_batch(&self.batches[batch].slice(row, 1))?.pop())
     }
 
-    fn page(&self, opened: Opened, page: u64) -> ToolResult {
-        let Opened { id, document_id, title, text } = opened;
-        let text: Vec<char> = text.trim().chars().collect();
+    fn page(&self, mut opened: Found, page: u64) -> ToolResult {
+        let text: Vec<char> = opened.contents.trim().chars().collect();
         let pages = text.len().div_ceil(self.params.page_chars).max(1);
         let Some(at) = usize::try_from(page).ok().filter(|page| (1..=pages).contains(page)) else {
-            return Err(format!("`{id}` has no page {page}: its pages are 1 to {pages}"));
+            return Err(format!("`{}` has no page {page}: its pages are 1 to {pages}", opened.chunk_id));
         };
         let shown: String = text.chunks(self.params.page_chars).nth(at - 1).unwrap_or_default().iter().collect();
-        let heading = title.as_ref().map_or_else(String::new, |title| format!("{title}\n"));
+        let heading = opened.title.as_ref().map_or_else(String::new, |title| format!("{title}\n"));
         let pages = if pages > 1 { format!("\n(page {at} of {pages})") } else { String::new() };
-        let contents = format!("{heading}{shown}{pages}");
-        Ok(vec![Found { chunk_id: id, document_id, title, contents, score: 0.0, sources: Vec::new() }])
+        opened.contents = format!("{heading}{shown}{pages}");
+        Ok(vec![opened])
     }
+}
+
+fn whole(chunk_id: String, document_id: String, title: Option<String>, contents: String) -> Found {
+    Found { chunk_id, document_id, title, contents, score: 0.0, sources: Vec::new() }
 }
 
 /// Returns the document of an id that a tool of this conversation showed.

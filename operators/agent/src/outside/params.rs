@@ -12,7 +12,7 @@ use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secre
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::function_params::FunctionParams;
+use super::function_params::{self, FunctionParams, max_chars};
 use super::prompt_params::PromptToolParams;
 use super::template::{self, at_path};
 use crate::protocol::ToolOffer;
@@ -217,10 +217,6 @@ pub struct McpParams {
     pub limits: Limits,
 }
 
-fn max_chars() -> usize {
-    20_000
-}
-
 fn timeout_seconds() -> f64 {
     30.0
 }
@@ -253,8 +249,8 @@ impl ToolParams {
     pub fn service(&self) -> Option<EndpointUse> {
         let (name, address, identity, limits, prices) = match self {
             Self::Open(_) => return None,
-            Self::Python(python) => return Some(python.service()),
-            Self::Prompt(prompt) => return prompt.service(),
+            Self::Python(python) => return Some(function_params::service(&python.function, &python.function())),
+            Self::Prompt(prompt) => return prompt.asks().service(),
             Self::Http(http) => {
                 // Tools of one host share its limits, whatever their paths.
                 let host = at_path(&http.url).0;
@@ -276,13 +272,14 @@ impl ToolParams {
 
     /// The tool as the model sees it, if the params say it.
     pub fn offer(&self) -> Option<ToolOffer> {
-        match self {
-            Self::Open(open) => Some(open.offer()),
-            Self::Http(http) => Some(http.offer()),
-            Self::Python(python) => Some(python.offer()),
-            Self::Prompt(prompt) => Some(prompt.offer()),
-            Self::Mcp(_) => None,
-        }
+        let (name, description, parameters) = match self {
+            Self::Open(open) => return Some(open.offer()),
+            Self::Http(http) => (&http.name, &http.description, &http.parameters),
+            Self::Python(python) => (&python.name, &python.description, &python.parameters),
+            Self::Prompt(prompt) => (&prompt.name, &prompt.description, &prompt.parameters),
+            Self::Mcp(_) => return None,
+        };
+        Some(ToolOffer { name: name.clone(), description: description.clone(), parameters: parameters.clone() })
     }
 
     /// Whether the tool is a program.
@@ -318,7 +315,13 @@ impl ToolParams {
             }
             Self::Http(http) => http.check(&mut issues),
             Self::Mcp(mcp) => mcp.check(&mut issues),
-            Self::Python(python) => issues.python(python),
+            Self::Python(python) => {
+                issues.described("python", &python.name, &python.description, &python.parameters);
+                issues.require("python.max_chars", python.max_chars > 0, "must be at least 1");
+                for issue in function_params::issues(&python.function, "function", &python.function()) {
+                    issues.0.push(ParamIssue { path: format!("python.{}", issue.path), ..issue });
+                }
+            }
             Self::Prompt(prompt) => {
                 issues.described("prompt", &prompt.name, &prompt.description, &prompt.parameters);
                 issues.0.extend(prompt.issues());
@@ -367,14 +370,6 @@ impl Issues {
         fault.is_none()
     }
 
-    fn python(&mut self, params: &FunctionParams) {
-        self.described("python", &params.name, &params.description, &params.parameters);
-        self.require("python.max_chars", params.max_chars > 0, "must be at least 1");
-        for issue in params.function_issues() {
-            self.0.push(ParamIssue { path: format!("python.{}", issue.path), ..issue });
-        }
-    }
-
     fn headers(&mut self, path: &str, headers: &BTreeMap<String, String>, secrets: &BTreeMap<String, Secret>) {
         for (name, value) in headers {
             let fine = HeaderName::try_from(name.as_str()).is_ok() && HeaderValue::try_from(value.as_str()).is_ok();
@@ -406,12 +401,6 @@ impl HttpParams {
         json!({"http": service, "method": self.method, "body": self.body, "headers": self.headers})
     }
 
-    /// The tool as the model sees it.
-    pub fn offer(&self) -> ToolOffer {
-        let (name, description) = (self.name.clone(), self.description.clone());
-        ToolOffer { name, description, parameters: self.parameters.clone() }
-    }
-
     /// Names of the arguments that the templates use.
     pub(super) fn used(&self) -> BTreeSet<&str> {
         let mut names = template::names(&self.url);
@@ -439,13 +428,12 @@ impl HttpParams {
         let no_body = self.method == HttpMethod::Post || self.body.is_none();
         issues.require("http.body", no_body, "only a POST has a body: write `method: POST`");
         if let Some(places) = &self.results {
-            for (name, place) in places.all() {
-                let fine = place.is_empty() || place.starts_with('/');
-                issues.require(
-                    &format!("http.results.{name}"),
-                    fine,
-                    "must be a JSON Pointer, such as `/results` (RFC 6901)",
-                );
+            let ResultPlaces { list, id, title, text, score } = places;
+            let named = [("list", list), ("id", id), ("title", title), ("score", score), ("text", &Some(text.clone()))];
+            for (name, place) in named {
+                let fine = place.as_ref().is_none_or(|place| place.is_empty() || place.starts_with('/'));
+                let path = format!("http.results.{name}");
+                issues.require(&path, fine, "must be a JSON Pointer, such as `/results` (RFC 6901)");
             }
         }
         issues.headers("http", &self.headers, &self.secret_headers);
@@ -478,14 +466,6 @@ pub(super) fn schema_fault(schema: &Value) -> Option<(String, String)> {
         }
     }
     None
-}
-
-impl ResultPlaces {
-    fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let named = [("list", &self.list), ("id", &self.id), ("title", &self.title), ("score", &self.score)];
-        let paths = named.into_iter().filter_map(|(name, place)| Some((name, place.as_deref()?)));
-        paths.chain([("text", self.text.as_str())])
-    }
 }
 
 impl McpParams {

@@ -5,9 +5,9 @@ use searchmill_engine::operator::{EndpointUse, ParamIssue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::function_params::max_chars;
 use crate::policy::{Api, EndpointParams, PolicyParams};
 use crate::prompt::{Output, Parts, Prompt, PromptMessage, Prompts, missing};
-use crate::protocol::ToolOffer;
 
 /// A tool that asks a language model: its prompt is a Jinja template over the arguments of the call, its answer is what the
 /// model reads. Each different call is paid once: its answer is remembered by the rendered messages, the model and its
@@ -80,10 +80,6 @@ fn two() -> u32 {
     2
 }
 
-fn max_chars() -> usize {
-    20_000
-}
-
 /// Argument names that a template cannot read.
 const TAKEN: &str = "output_schema";
 
@@ -104,7 +100,8 @@ impl Asks<'_> {
         }
     }
 
-    fn service(&self) -> Option<EndpointUse> {
+    /// Returns the endpoint as a service, for the engine.
+    pub(super) fn service(&self) -> Option<EndpointUse> {
         self.endpoint().map(EndpointParams::endpoint)
     }
 
@@ -131,13 +128,10 @@ fn below_prompt(issue: ParamIssue) -> ParamIssue {
     ParamIssue { path: format!("prompt.{}", issue.path), ..issue }
 }
 
-fn parts(system: Option<&String>, user: Option<&String>, messages: &[PromptMessage]) -> Prompt {
-    Prompt::Parts(Parts { system: system.cloned(), user: user.cloned(), messages: messages.to_vec() })
-}
-
 impl PromptToolParams {
     pub(super) fn asks(&self) -> Asks<'_> {
-        let prompt = parts(self.system.as_ref(), self.user.as_ref(), &self.messages);
+        let (system, user, messages) = (self.system.clone(), self.user.clone(), self.messages.clone());
+        let prompt = Prompt::Parts(Parts { system, user, messages });
         Asks { prompt, policy: &self.policy, repairs: self.repairs, constrained: self.constrained }
     }
 
@@ -147,22 +141,6 @@ impl PromptToolParams {
         Output::new(self.output.as_ref().unwrap_or(&json!("answer")), None)
     }
 
-    /// The tool as the model sees it.
-    pub fn offer(&self) -> ToolOffer {
-        let (name, description) = (self.name.clone(), self.description.clone());
-        ToolOffer { name, description, parameters: self.parameters.clone() }
-    }
-
-    pub(super) fn service(&self) -> Option<EndpointUse> {
-        self.asks().service()
-    }
-
-    /// Names of the arguments that the model can give.
-    pub(super) fn arguments(&self) -> Vec<&str> {
-        let properties = self.parameters.get("properties").and_then(Value::as_object);
-        properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect()
-    }
-
     /// Returns issues beside those of name, description and `parameters`, with paths from `prompt`.
     pub(super) fn issues(&self) -> Vec<ParamIssue> {
         let asks = self.asks();
@@ -170,7 +148,8 @@ impl PromptToolParams {
         if self.max_chars == 0 {
             issues.push(ParamIssue::new("prompt.max_chars", "must be at least 1"));
         }
-        let arguments = self.arguments();
+        let properties = self.parameters.get("properties").and_then(Value::as_object);
+        let arguments: Vec<&str> = properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         if arguments.contains(&TAKEN) {
             let message =
                 "in a prompt, `output_schema` describes the fields of `output`: give the argument another name";
@@ -198,12 +177,9 @@ impl PromptToolParams {
 
 impl RerankPromptParams {
     pub(super) fn asks(&self) -> Asks<'_> {
-        let prompt = parts(self.system.as_ref(), self.user.as_ref(), &self.messages);
+        let (system, user, messages) = (self.system.clone(), self.user.clone(), self.messages.clone());
+        let prompt = Prompt::Parts(Parts { system, user, messages });
         Asks { prompt, policy: &self.policy, repairs: self.repairs, constrained: self.constrained }
-    }
-
-    pub(super) fn service(&self) -> Option<EndpointUse> {
-        self.asks().service()
     }
 
     /// Returns issues, with paths from `prompt`.

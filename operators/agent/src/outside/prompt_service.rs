@@ -1,14 +1,19 @@
-//! Prompts of users as services: each different request is paid once.
+//! Prompts of users as services, each different request of which is paid once; and a prompt as a tool.
 
 use std::sync::atomic::AtomicBool;
 
 use searchmill_engine::operator::{Context, OperatorError, RowFailure, Usage};
 use serde_json::{Map, Value};
 
-use super::prompt_params::Asks;
+use super::function::given;
+use super::prompt_params::{Asks, PromptToolParams};
+use super::results;
+use super::service::shown;
 use crate::policy::RowSample;
 use crate::policy::endpoint::{Endpoint, Observer};
 use crate::prompt::{Answer, Asked, Output, Prompts, ask, unusable};
+use crate::protocol::OfferedCall;
+use crate::tool::Called;
 
 /// What a call gave: the answer, or an error that the caller reads; and its cost.
 pub(super) type Answered<T> = (Result<T, String>, Usage);
@@ -69,5 +74,37 @@ impl PromptService {
             Err(failure) if observer.has_failed.into_inner() => Ok((Err(failure.message), failure.usage)),
             Err(failure) => Err(failure),
         }
+    }
+}
+
+/// A tool that asks a language model.
+pub(super) struct PromptTool {
+    params: PromptToolParams,
+    service: PromptService,
+    output: Output,
+}
+
+impl PromptTool {
+    /// Opens the tool. `place` is the endpoint's in the declaration.
+    ///
+    /// # Errors
+    /// Fails if a secret is unknown.
+    pub(super) fn open(params: &PromptToolParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
+        let output = params.answer().map_err(|issue| OperatorError::pipeline(issue.message))?;
+        let described = output.described().map(str::to_owned);
+        let service = PromptService::open(&params.asks(), &output, described, place, context)?;
+        Ok(Self { params: params.clone(), service, output })
+    }
+
+    /// Runs a call.
+    pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
+        // An argument that the model left out is `none` in a template.
+        let values = given(&self.params.parameters, call.arguments);
+        let answered = self.service.ask(
+            &values,
+            |answer| Ok(results::whole(&self.output.shown(answer.text)?, self.params.max_chars)),
+            context,
+        );
+        shown(call.tool, answered.await)
     }
 }

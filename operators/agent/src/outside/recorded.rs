@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use searchmill_engine::fingerprint::{Digest, hash_bytes};
 use searchmill_engine::operator::{OperatorError, RowsInput};
-use searchmill_retrieval::Found;
 use searchmill_schemas::{Message, Role, Trajectory, from_batch};
 use serde_json::{Value, json};
 
 use crate::protocol::{OfferedCall, Protocol, ToolOffer};
-use crate::tool::{Called, SEARCH, ToolResult, failure_of, query};
+use crate::tool::{Called, SEARCH, ToolResult, failure_of, passage, query};
 
 /// The calls of recorded rollouts, and the tools that their models were offered.
 pub struct Recorded {
@@ -101,15 +100,8 @@ pub(crate) fn result(answer: &Message) -> ToolResult {
     if let Some(error) = &answer.error {
         return Err(error.clone());
     }
-    let found = answer.observations.iter().enumerate().map(|(position, seen)| Found {
-        chunk_id: seen.chunk_id.clone(),
-        document_id: seen.document_id.clone(),
-        title: seen.title.clone(),
-        contents: if position == 0 { answer.content.clone() } else { String::new() },
-        score: seen.score,
-        sources: Vec::new(),
-    });
-    Ok(found.collect())
+    let mut text = answer.content.clone();
+    Ok(answer.observations.iter().map(|seen| passage(seen, std::mem::take(&mut text))).collect())
 }
 
 impl RecordedCall<'_> {
@@ -163,10 +155,8 @@ impl Recorded {
         if rollout.protocol != protocol.name() {
             let (own, other) = (protocol.name(), &rollout.protocol);
             let message = format!("the recorded rollout `{}` is of the protocol `{other}`, not `{own}`", rollout.id);
-            let error = OperatorError::pipeline(message);
-            return Err(
-                error.with_help("searches are read from the text that showed them: record with the same protocol")
-            );
+            let help = "searches are read from the text that showed them: record with the same protocol";
+            return Err(OperatorError::pipeline(message).with_help(help));
         }
         for search in searches(protocol, &rollout.messages).into_iter().filter(RecordedSearch::is_of_service) {
             // Passages that cannot be told apart would be shown in another way.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use searchmill_data::python::{JsonRows, Pool, PythonFunction};
 use searchmill_engine::operator::{Attempt, CallFailure, Context, OperatorError, RowFailure};
 use searchmill_retrieval::Found;
 use serde_json::{Map, Value, json};
 
-use super::function::{Fault, FunctionService};
+use super::function::{Fault, FunctionService, NO_ANSWER, pool, returned};
 use super::rerank_params::RerankParams;
 use super::rerank_prompt::{Order, PromptRanking, by_scores};
 use super::service::{Exchange, shown};
@@ -36,10 +37,7 @@ impl Reranker {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let ranking = match (params.function(), &params.prompt) {
-            (Some(function), _) => {
-                let arguments = ["query", "documents"].map(str::to_owned).to_vec();
-                Ranking::Function(FunctionService::open(function, arguments, place, fault, context)?)
-            }
+            (Some(function), _) => Ranking::Function(FunctionService::open(function, names(), place, fault, context)?),
             (None, Some(prompt)) => Ranking::Prompt(Box::new(PromptRanking::open(prompt, place, context)?)),
             (None, None) => return Err(OperatorError::pipeline("`rerank` needs `python` or `prompt`")),
         };
@@ -51,11 +49,10 @@ impl Reranker {
     /// # Errors
     /// If its process cannot be started, the budget is used up, or the run stops.
     pub(super) async fn call(&self, query: &str, found: &[Found], context: &Context) -> Result<Called, RowFailure> {
-        let documents = documents(found);
         let function = match &self.ranking {
             Ranking::Function(function) => function,
             Ranking::Prompt(prompt) => {
-                let ranked = match prompt.order(query, documents, context).await {
+                let ranked = match prompt.order(query, documents(found), context).await {
                     Ok((Ok(order), usage)) => Ok((Ok(self.reordered(&order, found)), usage)),
                     Ok((Err(error), usage)) => Ok((Err(format!("{RERANKER}{error}")), usage)),
                     // A stopped run or a used-up budget says nothing of the reranker.
@@ -65,8 +62,7 @@ impl Reranker {
                 return shown(&self.tool, ranked);
             }
         };
-        let arguments =
-            Map::from_iter([("query".to_owned(), json!(query)), ("documents".to_owned(), json!(documents))]);
+        let arguments = arguments(query, found);
         let request = function.request(&arguments);
         let reranking = Reranking { reranker: self, function, arguments, found };
         function.service.call(&self.tool, &reranking, request, context).await
@@ -79,8 +75,17 @@ impl Reranker {
     }
 }
 
+/// Names of the arguments of a function.
+fn names() -> Vec<String> {
+    vec!["query".to_owned(), "documents".to_owned()]
+}
+
+fn arguments(query: &str, found: &[Found]) -> Map<String, Value> {
+    names().into_iter().zip([json!(query), json!(documents(found))]).collect()
+}
+
 /// The passages as a reranker reads them.
-pub(super) fn documents(found: &[Found]) -> Vec<Value> {
+fn documents(found: &[Found]) -> Vec<Value> {
     let mut documents = Vec::with_capacity(found.len());
     for one in found {
         documents.push(json!({"id": one.chunk_id, "document_id": one.document_id, "title": one.title,
@@ -115,7 +120,7 @@ impl Exchange for Reranking<'_> {
 ///
 /// # Errors
 /// Says why it is no order of the passages.
-pub(super) fn order(text: &str, found: &[Found]) -> Result<Order, String> {
+fn order(text: &str, found: &[Found]) -> Result<Order, String> {
     match serde_json::from_str(text).map_err(|error| error.to_string())? {
         Value::Object(answer) => {
             let Some(Value::Array(scores)) = answer.get("scores") else { return Err(FORM.to_owned()) };
@@ -149,6 +154,35 @@ fn placed(document: &Value, found: &[Found], seen: &mut BTreeSet<usize>) -> Resu
         Some(score) => score.as_f64().ok_or_else(|| format!("the score of `{id}` is no number"))?,
     };
     Ok((index, score))
+}
+
+/// A Python function that orders passages outside a run, for a server: nothing is remembered.
+pub struct RankingFunction {
+    pool: Pool,
+}
+
+impl RankingFunction {
+    /// Opens `file.py:name`, and starts its first process: what cannot be imported is told before the first request.
+    ///
+    /// # Errors
+    /// Fails if the function cannot be imported.
+    pub fn open(name: &str, context: &Context) -> Result<Self, OperatorError> {
+        let (file, function) = PythonFunction::split(name).map_err(OperatorError::pipeline)?;
+        let pool = pool(PythonFunction { file, function, ..PythonFunction::default() }, names(), context);
+        pool.start()?;
+        Ok(Self { pool })
+    }
+
+    /// Returns the places of the passages in their new order, with their new scores.
+    ///
+    /// # Errors
+    /// Says why there is no order: the function raised, or returned something else.
+    pub fn order(&self, query: &str, found: &[Found]) -> Result<Vec<(usize, f64)>, String> {
+        let row = arguments(query, found);
+        let called = self.pool.call(&JsonRows::of_values(&[row])).map_err(|error| error.text())?.pop();
+        let text = returned(called.ok_or(NO_ANSWER)?).map_err(|failure| failure.message)?;
+        order(&text, found)
+    }
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl RerankParams {
     pub fn service(&self) -> Option<EndpointUse> {
         match (&self.python, &self.prompt) {
             (Some(name), _) => Some(service(name, &self.function()?)),
-            (None, prompt) => prompt.as_ref()?.service(),
+            (None, prompt) => prompt.as_ref()?.asks().service(),
         }
     }
 

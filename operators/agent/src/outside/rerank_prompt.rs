@@ -120,7 +120,10 @@ const SCORE: &str = "the answer is no score, such as `3` or `{\"score\": 3}`";
 /// Says for the model why it is none.
 fn order_in(answer: Answer<'_>, scores: &[f64]) -> Result<Order, String> {
     let text = said(answer.text);
-    let numbers: Vec<Value> = match (numbers_in(&text), serde_json::from_str::<Vec<Value>>(&text)) {
+    // `[2] > [1]`.
+    let words = text.split('>').map(|word| word.trim().strip_prefix('[')?.strip_suffix(']')?.trim().parse().ok());
+    let chain: Option<Vec<u64>> = words.collect();
+    let numbers: Vec<Value> = match (chain, serde_json::from_str::<Vec<Value>>(&text)) {
         // Its end may be a part of a number, or of the list.
         (Some(_), _) if answer.is_cut => return Err(CUT.to_owned()),
         (Some(numbers), _) => numbers.into_iter().map(Value::from).collect(),
@@ -151,15 +154,6 @@ fn order_in(answer: Answer<'_>, scores: &[f64]) -> Result<Order, String> {
         order.push((index, *score));
     }
     Ok(order)
-}
-
-/// Reads `[2] > [1]`.
-fn numbers_in(answer: &str) -> Option<Vec<u64>> {
-    let mut numbers = Vec::new();
-    for word in answer.split('>') {
-        numbers.push(word.trim().strip_prefix('[')?.strip_suffix(']')?.trim().parse().ok()?);
-    }
-    Some(numbers)
 }
 
 fn scored(scores: &[Value], count: usize) -> Result<Order, String> {

@@ -96,7 +96,7 @@ impl<E: Exchange> Call for Asking<'_, E> {
     }
 }
 
-fn bad(error: impl std::fmt::Display) -> CallFailure {
+pub(super) fn bad(error: impl std::fmt::Display) -> CallFailure {
     CallFailure::new(FailureKind::BadResponse, error.to_string(), None)
 }
 

@@ -23,13 +23,10 @@ fn pieces(template: &str) -> Vec<Piece<'_>> {
         let Some(length) = template[open..].find('}') else { break };
         let close = open + length;
         let inside = &template[open + 1..close];
-        let (name, reserved) = match inside.strip_prefix('+') {
-            Some(name) => (name, true),
-            None => (inside, false),
-        };
-        if is_name(name) {
+        let name = inside.strip_prefix('+').unwrap_or(inside);
+        if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
             found.push(Piece::Text(&template[text..open]));
-            found.push(Piece::Argument { name, reserved });
+            found.push(Piece::Argument { name, reserved: name != inside });
             (text, at) = (close + 1, close + 1);
         } else {
             at = open + 1;
@@ -37,10 +34,6 @@ fn pieces(template: &str) -> Vec<Piece<'_>> {
     }
     found.push(Piece::Text(&template[text..]));
     found
-}
-
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
 }
 
 /// Names of the arguments in a text.

@@ -13,7 +13,7 @@ use super::http::HttpTool;
 use super::mcp::McpTool;
 use super::open::Opener;
 use super::params::ToolParams;
-use super::prompt_tool::PromptTool;
+use super::prompt_service::PromptTool;
 use super::recorded::Recorded;
 use super::rerank::Reranker;
 use super::rerank_params::RerankParams;
@@ -94,7 +94,11 @@ impl Toolbox {
             // The model is offered nothing: in this protocol its searches are text.
             return Ok((toolbox, Vec::new()));
         }
-        distinct(&offers, toolbox.search.as_ref().map(|_| name))?;
+        let mut names: BTreeSet<&str> = toolbox.search.iter().map(|_| name).collect();
+        if let Some(twice) = offers.iter().find(|offer| !names.insert(&offer.name)) {
+            let error = OperatorError::pipeline(format!("two tools have the name `{}`", twice.name));
+            return Err(error.with_help("give the tools of an MCP server a `prefix`, or choose some with `tools`"));
+        }
         Ok((toolbox, offers))
     }
 
@@ -244,17 +248,6 @@ fn searching(offers: Vec<ToolOffer>) -> Result<ToolOffer, OperatorError> {
             let help = "choose one with `tools` of the MCP server; its query is the argument `query` or `q`, or its only \
                 required text";
             Err(OperatorError::pipeline(message).with_help(help))
-        }
-    }
-}
-
-fn distinct(offers: &[ToolOffer], search: Option<&str>) -> Result<(), OperatorError> {
-    let mut names: BTreeSet<&str> = search.into_iter().collect();
-    match offers.iter().find(|offer| !names.insert(&offer.name)) {
-        None => Ok(()),
-        Some(offer) => {
-            let error = OperatorError::pipeline(format!("two tools have the name `{}`", offer.name));
-            Err(error.with_help("give the tools of an MCP server a `prefix`, or choose some with `tools`"))
         }
     }
 }

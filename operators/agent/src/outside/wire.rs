@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
 use searchmill_engine::operator::{
     Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Redactor, Secret, root_cause,
 };
@@ -89,7 +89,7 @@ impl Wire {
         let mut response = request.headers(self.headers.clone()).send().await.map_err(|error| self.broken(&error))?;
         attempt.received();
         let (status, headers, mut body) = (response.status(), response.headers().clone(), Vec::new());
-        while let Some(bytes) = self.chunk(&mut response).await? {
+        while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
             attempt.received();
             if body.len() + bytes.len() > MOST_BYTES {
                 let message = format!("its answer is longer than {} MiB (limit)", MOST_BYTES >> 20);
@@ -107,10 +107,6 @@ impl Wire {
             Err(undecoded) => return Err(CallFailure::new(FailureKind::BadResponse, undecoded.message, None)),
         };
         Ok(Answered { status, headers, body })
-    }
-
-    async fn chunk(&self, response: &mut Response) -> Result<Option<bytes::Bytes>, CallFailure> {
-        response.chunk().await.map_err(|error| self.broken(&error))
     }
 
     fn broken(&self, error: &reqwest::Error) -> CallFailure {

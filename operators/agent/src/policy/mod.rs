@@ -7,15 +7,13 @@ use searchmill_schemas::{Message, Question, SampledWith};
 use crate::episode::Offer;
 use crate::tokens::TurnTokens;
 
-mod api;
 pub mod endpoint;
 pub mod evidence;
 pub mod model;
 mod open;
 mod params;
 
-pub use api::Api;
-pub use model::ModelParams;
+pub use model::{Api, ModelParams};
 pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, EvidenceWording, PolicyParams, ServerLogprobs};
 
 /// A model that is asked in a plain chat, without tools: messages in, one reply out.

@@ -18,11 +18,28 @@ use searchmill_models::inference::{
 use searchmill_schemas::{Message, Question, Role, SampledWith, ToolCall};
 use serde::{Deserialize, Serialize};
 
-use super::api::Api;
 use super::{Actor, ChatModel, Policy, Reply, RowSample};
 use crate::episode::Offer;
 use crate::protocol::{ChatFormat, Seen};
 use crate::tokens::{RewrittenHistory, TurnTokens};
+
+/// How a model is given its prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Api {
+    /// As messages, which the model's chat template renders.
+    #[default]
+    Chat,
+    /// As plain text.
+    Completions,
+}
+
+impl Api {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    pub(super) fn is_chat(&self) -> bool {
+        *self == Self::Chat
+    }
+}
 
 /// A decoder run in this process: from a folder, the Hugging Face Hub, or another node (`from: {model: …}`; an
 /// adapter from `train` with its base: `model: [base, adapter]`). Tool calls are parsed in the Hermes format. On the
@@ -221,7 +238,17 @@ impl LocalModel {
             None => (self.prompt(messages).map_err(unusable)?, None),
             // The prompt goes on from the tokens that were sampled: the rendered text may have others.
             Some(record) => {
-                let read = self.read_on(chat, messages, count, record).map_err(unusable)?;
+                let (all, options) = (self.chat_messages(messages), &self.params.template_options);
+                let newly =
+                    self.model.read_on(&mut chat.tokens, &all, self.format.tools(), options).map_err(unusable)?;
+                let why = "the chat template renders earlier turns in other words than the model read or wrote";
+                if newly.rewritten {
+                    record.allow(why).map_err(unusable)?;
+                }
+                let read = vec![(if newly.rewritten { 0 } else { chat.taken }, newly.tokens)];
+                // The model's message comes next.
+                chat.taken = count + 1;
+                let read = TurnTokens { read, restarts: newly.rewritten, ..TurnTokens::default() };
                 (chat.tokens.tokens().to_vec(), Some(read))
             }
         };
@@ -233,25 +260,6 @@ impl LocalModel {
         Ok(Reply { tokens: read.map(|read| sampled(read, &said)), ..self.reply(&said, thinks, messages) })
     }
 
-    /// Returns what the model reads next in a chat.
-    fn read_on(
-        &self,
-        chat: &mut Chat,
-        messages: &[Message],
-        count: usize,
-        record: RewrittenHistory,
-    ) -> Result<TurnTokens, String> {
-        let (all, options) = (self.chat_messages(messages), &self.params.template_options);
-        let newly = self.model.read_on(&mut chat.tokens, &all, self.format.tools(), options)?;
-        if newly.rewritten {
-            record.allow("the chat template renders earlier turns in other words than the model read or wrote")?;
-        }
-        let first = if newly.rewritten { 0 } else { chat.taken };
-        // The model's message comes next.
-        chat.taken = count + 1;
-        Ok(TurnTokens { read: vec![(first, newly.tokens)], restarts: newly.rewritten, ..TurnTokens::default() })
-    }
-
     /// Returns the seed of a message after this number of messages.
     fn seed(&self, sample: RowSample<'_>, messages: usize) -> u64 {
         let mut chance = crate::chance::stream(self.params.seed, sample.row, sample.number);
@@ -261,13 +269,10 @@ impl LocalModel {
     }
 
     async fn complete(&self, prompt: Vec<u32>, seed: u64) -> Result<Completion, RowFailure> {
+        let ModelParams { temperature, top_k, top_p, .. } = self.params;
         let request = Request {
             prompt,
-            sampling: Sampling {
-                temperature: self.params.temperature as f32,
-                top_k: self.params.top_k,
-                top_p: self.params.top_p as f32,
-            },
+            sampling: Sampling { temperature: temperature as f32, top_k, top_p: top_p as f32 },
             seed,
             max_tokens: self.params.max_tokens,
             stops: self.stop.clone(),

@@ -84,7 +84,7 @@ impl PolicyParams {
     ) -> Result<Box<dyn Policy>, OperatorError> {
         Ok(match self {
             Self::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, protocol, record, context)?),
-            Self::Evidence(evidence) => Box::new(EvidenceTeacher::new(evidence.clone(), protocol)),
+            Self::Evidence(evidence) => Box::new(EvidenceTeacher { params: evidence.clone(), protocol }),
             Self::Model(model) => Box::new(LocalModel::open(model, inputs, protocol, tool, record, context)?),
         })
     }

@@ -12,8 +12,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::api::Api;
-use super::model::ModelParams;
+use super::model::{Api, ModelParams};
 
 /// The policy that answers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -159,14 +158,8 @@ pub enum EvidenceWording {
 
 impl Default for EvidenceParams {
     fn default() -> Self {
-        Self {
-            matches: EvidenceMatch::Fact,
-            attempts: 3,
-            parallel: false,
-            wording: EvidenceWording::Varied,
-            seed: 0,
-            plan: None,
-        }
+        let (matches, wording) = (EvidenceMatch::default(), EvidenceWording::default());
+        Self { matches, attempts: 3, parallel: false, wording, seed: 0, plan: None }
     }
 }
 
@@ -191,25 +184,11 @@ fn stall_seconds() -> f64 {
 /// Field of the request body for the number of most probable tokens to sample from.
 const TOP_K: &str = "top_k";
 
-/// Fields of the request body that `extra` must not set.
-const OWN_FIELDS: [&str; 15] = [
-    "add_generation_prompt",
-    "continue_final_message",
-    "max_tokens",
-    "messages",
-    "model",
-    // Only the first choice of an answer is read: more would be paid for in vain.
-    "n",
-    "prompt",
-    "seed",
-    "separate_reasoning",
-    "stop",
-    "stream",
-    "stream_options",
-    "temperature",
-    "tools",
-    "top_p",
-];
+/// Fields of the request body that `extra` must not set, separated by spaces.
+// `n`: only the first choice of an answer is read; more would be paid for in vain.
+const OWN_FIELDS: &str = "\
+    add_generation_prompt continue_final_message max_tokens messages model n prompt seed separate_reasoning stop \
+    stream stream_options temperature tools top_p";
 
 impl PolicyParams {
     /// How the model is given its prompt.
@@ -362,7 +341,7 @@ impl EndpointParams {
         if let Some(name) = self.limits.fault() {
             issues.push(issue(&format!("limits.{name}"), "must be above 0"));
         }
-        for name in self.extra.keys().filter(|name| OWN_FIELDS.contains(&name.as_str())) {
+        for name in self.extra.keys().filter(|name| OWN_FIELDS.split(' ').any(|own| own == *name)) {
             issues.push(issue(&format!("extra.{name}"), "this field is set by searchmill: use the param instead"));
         }
         issues

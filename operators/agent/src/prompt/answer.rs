@@ -36,7 +36,14 @@ pub fn object_in(answer: &str) -> Result<Map<String, Value>, String> {
         let end = values.byte_offset();
         match read {
             Some(Ok(Unambiguous(value))) => {
-                found.extend(object_of(value));
+                // The only value of a list counts like one without it.
+                let only = match value {
+                    Value::Array(mut items) if items.len() == 1 => items.pop(),
+                    value => Some(value),
+                };
+                if let Some(Value::Object(object)) = only {
+                    found.push(object);
+                }
                 rest = &rest[end..];
             }
             Some(Err(error)) if error.is_eof() => return Err("the answer ends within its JSON".to_owned()),
@@ -55,18 +62,6 @@ pub fn object_in(answer: &str) -> Result<Map<String, Value>, String> {
         (Some(_), None) => Err("the answer holds more than one JSON object".to_owned()),
         (_, Some(wrong)) => Err(format!("the answer holds no JSON object that can be used: {wrong}")),
         (None, None) => Err("the answer holds no JSON object".to_owned()),
-    }
-}
-
-/// An object, or that of a list with nothing else.
-fn object_of(value: Value) -> Option<Map<String, Value>> {
-    match value {
-        Value::Object(object) => Some(object),
-        Value::Array(items) => match <[Value; 1]>::try_from(items) {
-            Ok([Value::Object(object)]) => Some(object),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

@@ -2,130 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use minijinja::machinery::{Instruction, Instructions, Token, WhitespaceConfig, get_compiled_template, tokenize};
+use minijinja::machinery::{Instruction, Token, WhitespaceConfig, get_compiled_template, tokenize};
 use minijinja::{Environment, ErrorKind, Template};
 use searchmill_engine::diagnostic::Word;
 use searchmill_engine::operator::ParamIssue;
 use searchmill_engine::suggest;
 
-/// Filters to suggest.
-const FILTERS: [&str; 47] = [
-    "abs",
-    "attr",
-    "batch",
-    "bool",
-    "capitalize",
-    "chain",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "e",
-    "escape",
-    "first",
-    "float",
-    "format",
-    "groupby",
-    "indent",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "lines",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "pprint",
-    "reject",
-    "rejectattr",
-    "replace",
-    "reverse",
-    "round",
-    "safe",
-    "select",
-    "selectattr",
-    "slice",
-    "sort",
-    "split",
-    "string",
-    "sum",
-    "title",
-    "tojson",
-    "trim",
-    "unique",
-    "upper",
-];
-/// Tests to suggest.
-const TESTS: [&str; 31] = [
-    "boolean",
-    "defined",
-    "divisibleby",
-    "endingwith",
-    "eq",
-    "escaped",
-    "even",
-    "false",
-    "filter",
-    "float",
-    "ge",
-    "gt",
-    "in",
-    "integer",
-    "iterable",
-    "le",
-    "lower",
-    "lt",
-    "mapping",
-    "ne",
-    "none",
-    "number",
-    "odd",
-    "safe",
-    "sameas",
-    "sequence",
-    "startingwith",
-    "string",
-    "true",
-    "undefined",
-    "upper",
-];
-/// Methods of texts, lists, objects and `loop`. Other values have none.
-const METHODS: [&str; 31] = [
-    "capitalize",
-    "changed",
-    "count",
-    "cycle",
-    "endswith",
-    "find",
-    "format",
-    "get",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdigit",
-    "islower",
-    "isnumeric",
-    "isspace",
-    "isupper",
-    "items",
-    "join",
-    "keys",
-    "lower",
-    "lstrip",
-    "replace",
-    "rfind",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "title",
-    "upper",
-    "values",
-];
+/// Filters to suggest, separated by spaces.
+const FILTERS: &str = "\
+    abs attr batch bool capitalize chain count d default dictsort e escape first float format groupby indent int \
+    items join last length lines list lower map max min pprint reject rejectattr replace reverse round safe select \
+    selectattr slice sort split string sum title tojson trim unique upper";
+/// Tests to suggest, likewise.
+const TESTS: &str = "\
+    boolean defined divisibleby endingwith eq escaped even false filter float ge gt in integer iterable le lower lt \
+    mapping ne none number odd safe sameas sequence startingwith string true undefined upper";
+/// Methods of texts, lists, objects and `loop`, likewise. Other values have none.
+const METHODS: &str = "\
+    capitalize changed count cycle endswith find format get isalnum isalpha isascii isdigit islower isnumeric \
+    isspace isupper items join keys lower lstrip replace rfind rstrip split splitlines startswith strip title upper \
+    values";
 
 /// What a name in a template stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,27 +83,27 @@ pub(super) fn unknown(
 ) -> Vec<ParamIssue> {
     let state = environment.empty_state();
     let functions = unknown_functions(environment, template, undeclared);
-    let globals: Vec<&str> = environment.globals().map(|(name, _)| name).collect();
+    let globals = environment.globals().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
     let mut issues = Vec::new();
     for (how, name) in used(template) {
         let (is_known, names) = match how {
             // Without a value they fail, but an unknown name fails otherwise.
             Use::Filter => {
                 let tried = state.apply_filter(&name, &[]);
-                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownFilter), FILTERS.as_slice())
+                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownFilter), FILTERS)
             }
             Use::Test => {
                 let tried = state.perform_test(&name, &[]);
-                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownTest), TESTS.as_slice())
+                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownTest), TESTS)
             }
-            Use::Function => (!functions.contains(&name), globals.as_slice()),
+            Use::Function => (!functions.contains(&name), globals.as_str()),
             // Which methods exist depends on the value, and only a row has one: the list decides.
-            Use::Method => (METHODS.contains(&name.as_str()), METHODS.as_slice()),
+            Use::Method => (METHODS.split(' ').any(|method| method == name), METHODS),
         };
         if !is_known {
             let noun = how.noun();
             let issue = ParamIssue::new(template.name(), format!("a prompt has no {noun} `{name}`"));
-            let help = suggest(&name, names, &format!("{noun}s"));
+            let help = suggest(&name, &names.split(' ').collect::<Vec<_>>(), &format!("{noun}s"));
             issues.push(issue.about(word(template, how, &name)).with_help(help));
         }
     }
@@ -219,7 +115,14 @@ fn used(template: &Template<'_, '_>) -> Vec<(Use, String)> {
     let compiled = get_compiled_template(template);
     let mut found: BTreeMap<(Use, String), usize> = BTreeMap::new();
     for instructions in std::iter::once(&compiled.instructions).chain(compiled.blocks.values()) {
-        for (how, name) in uses(instructions) {
+        for instruction in (0..).map_while(|place| instructions.get(place)) {
+            let (how, name) = match instruction {
+                Instruction::ApplyFilter(name, ..) => (Use::Filter, *name),
+                Instruction::PerformTest(name, ..) => (Use::Test, *name),
+                Instruction::CallFunction(name, ..) => (Use::Function, *name),
+                Instruction::CallMethod(name, ..) => (Use::Method, *name),
+                _ => continue,
+            };
             let order = found.len();
             found.entry((how, name.to_owned())).or_insert(order);
         }
@@ -227,17 +130,6 @@ fn used(template: &Template<'_, '_>) -> Vec<(Use, String)> {
     let mut found: Vec<_> = found.into_iter().collect();
     found.sort_by_key(|(_, order)| *order);
     found.into_iter().map(|(name, _)| name).collect()
-}
-
-fn uses<'a>(instructions: &'a Instructions<'_>) -> impl Iterator<Item = (Use, &'a str)> {
-    let all = (0..).map_while(|place| instructions.get(place));
-    all.filter_map(|instruction| match instruction {
-        Instruction::ApplyFilter(name, ..) => Some((Use::Filter, *name)),
-        Instruction::PerformTest(name, ..) => Some((Use::Test, *name)),
-        Instruction::CallFunction(name, ..) => Some((Use::Function, *name)),
-        Instruction::CallMethod(name, ..) => Some((Use::Method, *name)),
-        _ => None,
-    })
 }
 
 /// Returns the first place where a template uses a name.
@@ -274,10 +166,10 @@ mod tests {
 
     #[test]
     fn suggested_names_exist() {
-        for name in FILTERS {
+        for name in FILTERS.split(' ') {
             assert_eq!(issues(&format!("{{{{ x|{name} }}}}")), [""; 0], "{name}");
         }
-        for name in TESTS {
+        for name in TESTS.split(' ') {
             assert_eq!(issues(&format!("{{{{ x is {name} }}}}")), [""; 0], "{name}");
         }
         let environment = {
@@ -286,7 +178,7 @@ mod tests {
             environment
         };
         let state = environment.empty_state();
-        for name in METHODS.into_iter().filter(|name| !["changed", "cycle"].contains(name)) {
+        for name in METHODS.split(' ').filter(|name| !["changed", "cycle"].contains(name)) {
             let values = ["'a'", "[1]", "{'a': 1}"].map(|value| {
                 let value = environment.compile_expression(value).unwrap().eval(()).unwrap();
                 value.call_method(&state, name, &[])

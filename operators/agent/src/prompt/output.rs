@@ -8,7 +8,7 @@ use searchmill_engine::operator::ParamIssue;
 use serde_json::{Map, Value, json};
 
 use super::answer::{object_in, said};
-use super::schema::{Kind, Typed};
+use super::schema::{Kind, Typed, stored_fields};
 
 /// Mistakes of an answer that are told to the model.
 const TOLD: usize = 5;
@@ -91,7 +91,7 @@ impl Output {
     /// # Errors
     /// What does not fit, for the model.
     pub fn read(&self, answer: &str) -> Result<Vec<Map<String, Value>>, String> {
-        let object = match &self.form {
+        let mut object = match &self.form {
             // Nothing but thoughts, which may be unfinished, is no answer.
             Form::Text(_) if said(answer).is_empty() => return Err("the answer is empty".to_owned()),
             // With its thoughts: only a text for another model is stripped of them (`shown`).
@@ -99,14 +99,10 @@ impl Output {
             Form::Object(object) => object.read(answer)?,
         };
         let Some(name) = &self.explode else { return Ok(vec![object]) };
-        let mut rest = object;
-        let elements = match rest.remove(name) {
-            Some(Value::Array(elements)) => elements,
-            _ => Vec::new(),
-        };
+        let Some(Value::Array(elements)) = object.remove(name) else { return Ok(Vec::new()) };
         let mut rows = Vec::with_capacity(elements.len());
         for element in elements {
-            let mut row = rest.clone();
+            let mut row = object.clone();
             match element {
                 // Fields of an element become columns; a value alone is the column of the list's name.
                 Value::Object(fields) => row.extend(fields),
@@ -116,9 +112,7 @@ impl Output {
         }
         Ok(rows)
     }
-}
 
-impl Output {
     /// Reads an answer as text for another model: plain text without thoughts, or JSON with the fields in their order.
     ///
     /// # Errors
@@ -211,13 +205,8 @@ impl Object {
         if let Err(errors) = self.validator.validate(&value) {
             return Err(errors.take(TOLD).map(|error| shown(&error)).collect::<Vec<_>>().join("; "));
         }
-        let Value::Object(mut object) = value else { return Ok(Map::new()) };
-        let mut stored = Map::new();
-        for (name, typed) in &self.fields {
-            let value = object.remove(name).unwrap_or(Value::Null);
-            stored.insert(name.clone(), typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?);
-        }
-        Ok(stored)
+        let Value::Object(object) = value else { return Ok(Map::new()) };
+        stored_fields(&self.fields, object)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow::datatypes::{DataType, Field};
 use serde_json::{Map, Value, json};
 
 /// Depth to which types may be nested.
@@ -60,10 +60,8 @@ impl Typed {
     }
 
     fn word(word: &str) -> Result<Self, String> {
-        let (name, nullable) = match word.strip_suffix('?') {
-            Some(name) => (name, true),
-            None => (word, false),
-        };
+        let name = word.strip_suffix('?').unwrap_or(word);
+        let nullable = name != word;
         let (kind, json_type, shown) = match name {
             "text" => (Kind::Text, "string", "string"),
             "int" => (Kind::Int, "integer", "integer"),
@@ -184,9 +182,7 @@ impl Typed {
             Kind::Float => DataType::Float64,
             Kind::Bool => DataType::Boolean,
             Kind::List(item) => DataType::List(Arc::new(Field::new_list_field(item.data_type(), true))),
-            Kind::Object(fields) => {
-                DataType::Struct(fields.iter().map(|(name, typed)| typed.field(name)).collect::<Fields>())
-            }
+            Kind::Object(fields) => DataType::Struct(fields.iter().map(|(name, typed)| typed.field(name)).collect()),
         }
     }
 
@@ -203,22 +199,27 @@ impl Typed {
             (Kind::Bool, Value::Bool(truth)) => Ok(Value::Bool(truth)),
             (Kind::Float, Value::Number(number)) => Ok(Value::Number(number)),
             (Kind::Int, Value::Number(number)) => Ok(Value::from(whole(&number)?)),
-            (Kind::List(item), Value::Array(values)) => {
-                let stored: Result<Vec<Value>, String> = values.into_iter().map(|value| item.stored(value)).collect();
-                Ok(Value::Array(stored?))
-            }
-            (Kind::Object(fields), Value::Object(mut values)) => {
-                let mut stored = Map::new();
-                for (name, typed) in fields {
-                    let value = values.remove(name).unwrap_or(Value::Null);
-                    let value = typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?;
-                    stored.insert(name.clone(), value);
-                }
-                Ok(Value::Object(stored))
-            }
+            (Kind::List(item), Value::Array(values)) => values.into_iter().map(|value| item.stored(value)).collect(),
+            (Kind::Object(fields), Value::Object(values)) => Ok(Value::Object(stored_fields(fields, values)?)),
             (_, value) => Err(format!("{} is of another type", short_of(&value))),
         }
     }
+}
+
+/// Returns the fields of an object as their columns store them.
+///
+/// # Errors
+/// If Arrow has no place for one.
+pub(super) fn stored_fields(
+    fields: &[(String, Typed)],
+    mut values: Map<String, Value>,
+) -> Result<Map<String, Value>, String> {
+    let mut stored = Map::new();
+    for (name, typed) in fields {
+        let value = values.remove(name).unwrap_or(Value::Null);
+        stored.insert(name.clone(), typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?);
+    }
+    Ok(stored)
 }
 
 const TYPES: &str = "write `text`, `int`, `float`, `bool`, `json`, `[text]`, `{name: text}` or `{enum: [yes, no]}`";
@@ -228,9 +229,9 @@ const TYPES: &str = "write `text`, `int`, `float`, `bool`, `json`, `[text]`, `{n
 /// # Errors
 /// If there are none, or a name is there twice.
 fn fields_of(written: &Value) -> Result<Vec<(String, &Value)>, String> {
-    let maps: Vec<&Value> = match written {
-        Value::Array(maps) => maps.iter().collect(),
-        other => vec![other],
+    let maps = match written {
+        Value::Array(maps) => maps.as_slice(),
+        other => std::slice::from_ref(other),
     };
     let mut fields: Vec<(String, &Value)> = Vec::new();
     for map in maps {

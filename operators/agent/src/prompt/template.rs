@@ -23,12 +23,15 @@ const OUTPUT_SCHEMA: &str = "output_schema";
 const LONGEST_LINE: usize = 160;
 
 /// A prompt: the user's message, or several messages.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(description = "A prompt as it is written: a text or a map.")]
 pub enum Prompt {
     /// The user's message.
+    #[schemars(description = "")]
     User(String),
     /// Several messages.
+    #[schemars(description = "")]
     Parts(Parts),
 }
 
@@ -79,25 +82,6 @@ impl From<PromptRole> for Role {
     }
 }
 
-/// A prompt as it is written: a text or a map.
-#[derive(JsonSchema)]
-#[schemars(rename = "Prompt", untagged)]
-#[expect(dead_code, reason = "its schema is all that is used")]
-enum PromptForm {
-    User(String),
-    Parts(Parts),
-}
-
-impl JsonSchema for Prompt {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        PromptForm::schema_name()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        PromptForm::json_schema(generator)
-    }
-}
-
 impl<'de> Deserialize<'de> for Prompt {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PromptVisitor)
@@ -139,20 +123,16 @@ impl Prompt {
 
     fn issue(&self) -> Option<ParamIssue> {
         let Self::Parts(Parts { system, user, messages }) = self else { return None };
-        let issue = match (messages.as_slice(), user) {
-            ([], None) => ParamIssue::new("prompt", "has no message of the user"),
-            ([_, ..], _) if system.is_some() || user.is_some() => {
-                ParamIssue::new("prompt.messages", "stands for all messages")
-            }
+        let (path, message) = match (messages.as_slice(), user) {
+            ([], None) => ("prompt", "has no message of the user"),
+            ([_, ..], _) if system.is_some() || user.is_some() => ("prompt.messages", "stands for all messages"),
             ([.., last], _) if last.role != PromptRole::User => {
-                ParamIssue::new("prompt.messages", "must end with a message of the user")
+                ("prompt.messages", "must end with a message of the user")
             }
             _ => return None,
         };
-        Some(
-            issue
-                .with_help("write `{system: …, user: …}`, or all messages as `{messages: [{role: user, content: …}]}`"),
-        )
+        let help = "write `{system: …, user: …}`, or all messages as `{messages: [{role: user, content: …}]}`";
+        Some(ParamIssue::new(path, message).with_help(help))
     }
 }
 
@@ -191,9 +171,8 @@ impl Prompts {
         let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
             let bounded = Bounded::new(&place, text, whitespace).map_err(|error| no_template(&place, &error))?;
-            environment
-                .add_template_owned(place.clone(), text.to_owned())
-                .map_err(|error| no_template(&place, &error))?;
+            let added = environment.add_template_owned(place.clone(), text.to_owned());
+            added.map_err(|error| no_template(&place, &error))?;
             let template = environment.get_template(&place).map_err(|error| no_template(&place, &error))?;
             let undeclared: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
             unknown.extend(names::unknown(&environment, &template, &undeclared));

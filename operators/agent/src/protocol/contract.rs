@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use searchmill_schemas::{Message, Role, in_turns};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::definition::ToolDefinition;
 use super::offer::ToolOffer;
@@ -151,6 +151,15 @@ pub struct Action {
 }
 
 impl Action {
+    /// Returns the actions of a call: one for each query, or one with what is wrong.
+    pub(super) fn searches(id: &str, tool: &str, queries: Result<Vec<String>, String>) -> Vec<Self> {
+        let searches: Vec<Result<Value, String>> = match queries {
+            Ok(queries) => queries.into_iter().map(|query| Ok(json!({"query": query}))).collect(),
+            Err(error) => vec![Err(error)],
+        };
+        searches.into_iter().map(|arguments| Self { id: id.to_owned(), tool: tool.to_owned(), arguments }).collect()
+    }
+
     /// Whether the message asks for a tool, rightly or not.
     pub fn is_call(&self) -> bool {
         !self.tool.is_empty()

@@ -6,44 +6,30 @@ use serde_json::{Map, Value, json};
 
 /// Definition of the search tool, in place of searchmill's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ToolDefinition {
     /// Name of the tool (default: `tool_name`).
-    #[serde(default)]
     pub name: Option<String>,
     /// Description that the model reads.
-    #[serde(default = "description")]
     pub description: String,
     /// JSON Schema of the arguments: an object with a property for the query, of type `string`, or of type `array` for
     /// several queries in one call. Other arguments are shown to the model and have no effect (`with_meta` of
     /// DeepSearch-RL).
-    #[serde(default = "parameters")]
     pub parameters: Value,
     /// Property of `parameters` with the query or the list of queries.
-    #[serde(default = "query_argument")]
     pub query: String,
 }
 
 impl Default for ToolDefinition {
     fn default() -> Self {
-        Self { name: None, description: description(), parameters: parameters(), query: query_argument() }
+        let description = "Search the document collection. Returns the passages that fit the query best.".to_owned();
+        let parameters = json!({
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "What to look for."}},
+            "required": ["query"],
+        });
+        Self { name: None, description, parameters, query: "query".to_owned() }
     }
-}
-
-fn description() -> String {
-    "Search the document collection. Returns the passages that fit the query best.".to_owned()
-}
-
-fn parameters() -> Value {
-    json!({
-        "type": "object",
-        "properties": {"query": {"type": "string", "description": "What to look for."}},
-        "required": ["query"],
-    })
-}
-
-fn query_argument() -> String {
-    "query".to_owned()
 }
 
 impl ToolDefinition {
@@ -52,13 +38,11 @@ impl ToolDefinition {
         if self.parameters["type"] != "object" {
             return vec![("parameters".to_owned(), "must be a JSON Schema of type `object`".to_owned())];
         }
-        match self.parameters["properties"][&self.query]["type"].as_str() {
-            Some("string" | "array") => Vec::new(),
-            _ => vec![(
-                "query".to_owned(),
-                format!("`parameters` needs a property `{}` of type `string` or `array`", self.query),
-            )],
+        if matches!(self.parameters["properties"][&self.query]["type"].as_str(), Some("string" | "array")) {
+            return Vec::new();
         }
+        let message = format!("`parameters` needs a property `{}` of type `string` or `array`", self.query);
+        vec![("query".to_owned(), message)]
     }
 
     /// Whether a call holds a list of queries.

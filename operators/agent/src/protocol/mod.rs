@@ -39,29 +39,25 @@ pub use tool_call::passages;
 
 /// How the model requests searches and marks its answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProtocolParams {
     /// Native tool calls of the chat API; the answer is between `<answer>` and `</answer>`.
     #[default]
     #[serde(rename = "tool_call")]
     ToolCall,
     /// ReSearch: `<think>`, `<search>`, `<result>`, and `\boxed{}` between `<answer>` and `</answer>`.
-    #[serde(rename = "research")]
     Research,
     /// R1-Searcher: keywords between `<|begin_of_query|>` and `<|end_of_query|>`, inside the thoughts.
-    #[serde(rename = "r1-searcher")]
     R1Searcher,
     /// Search-R1: `<think>`, `<search>`, `<information>`, `<answer>`.
-    #[serde(rename = "search-r1")]
     SearchR1,
     /// The Search-R1 reproduction with verl's tool: `<think>`, `<tool_call>`, `<tool_response>`, `<answer>`.
-    #[serde(rename = "tool-tags")]
     ToolTags,
     /// SearchLM (ExSearch): a chat in turns with `<QUERY>`, `<SEARCH>`, `<FACT>` and `<FINAL>`. The model chooses among
     /// the passages of each search in a call of its own, which is no turn.
     #[serde(rename = "searchlm")]
     SearchLm(SearchLmParams),
     /// A text protocol from tags and templates of your own.
-    #[serde(rename = "custom")]
     Custom(Box<TextFormat>),
 }
 

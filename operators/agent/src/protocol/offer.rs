@@ -63,10 +63,8 @@ impl ToolOffer {
 
     /// Checks that required arguments are there, and that the types of all fit.
     fn check(&self, arguments: &Value) -> Result<(), String> {
-        for name in self.required() {
-            if arguments.get(name).is_none() {
-                return Err(format!("`{name}` is missing: it is a required argument"));
-            }
+        if let Some(name) = self.required().find(|name| arguments.get(name).is_none()) {
+            return Err(format!("`{name}` is missing: it is a required argument"));
         }
         let properties = self.parameters.get("properties").and_then(Value::as_object);
         for (name, property) in properties.into_iter().flatten() {
@@ -119,11 +117,6 @@ impl ToolOffer {
     pub(crate) fn asking(&self, query: &str) -> Option<Value> {
         let argument = self.query_argument()?;
         Some(json!({argument: query}))
-    }
-
-    /// The same as the text of a call.
-    pub(super) fn searching(&self, query: &str) -> Option<String> {
-        self.asking(query).map(|arguments| arguments.to_string())
     }
 }
 
@@ -199,7 +192,7 @@ mod tests {
     #[test]
     fn a_definition_is_read_back_and_a_search_of_the_model_is_no_offered_call() {
         assert_eq!(ToolOffer::read(&offer().definition()), Some(offer()));
-        assert_eq!(offer().searching("Rome").as_deref(), Some(r#"{"url":"Rome"}"#));
+        assert_eq!(offer().asking("Rome").expect("arguments").to_string(), r#"{"url":"Rome"}"#);
         assert!(OfferedCall::of(&json!({"query": "tool"})).is_none());
     }
 }

@@ -41,11 +41,6 @@ impl QueryForm {
         Ok(queries)
     }
 
-    /// Number of queries that a message can hold.
-    pub(super) fn most(self) -> usize {
-        if self == Self::Call { usize::MAX } else { 1 }
-    }
-
     /// Writes queries between the tags.
     pub(super) fn write(self, queries: &[String]) -> String {
         let first = queries.first().map_or("", |query| query.as_str());

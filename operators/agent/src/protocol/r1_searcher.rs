@@ -17,27 +17,20 @@ pub(super) fn format(plain: bool) -> TextFormat {
     } else {
         (QUESTION.to_owned(), Some(RULES.to_owned()))
     };
+    let search = Tags::new("<|begin_of_query|>", "<|end_of_query|>");
+    let result = Tags::new("\n\n<|begin_of_documents|>\n", "<|end_of_documents|>\n\n");
+    let each = "({rank}){title}   {text}\n".to_owned();
     TextFormat {
-        name: "r1-searcher".to_owned(),
-        prompt,
         system,
         prefill: "<think>".to_owned(),
-        search: Tags::new("<|begin_of_query|>", "<|end_of_query|>"),
         query: QueryForm::Keywords,
-        result: Tags::new("\n\n<|begin_of_documents|>\n", "<|end_of_documents|>\n\n"),
-        passages: Passages {
-            each: "({rank}){title}   {text}\n".to_owned(),
-            between: String::new(),
-            none: "None\n".to_owned(),
-        },
-        answer: Tags::new("<answer>", "</answer>"),
-        boxed: false,
+        passages: Passages { each, between: String::new(), none: "None\n".to_owned() },
         stop_at_answer: true,
-        invalid: None,
         teacher: TeacherFormat {
             search: "{thought}{search}".to_owned(),
             answer: "{thought}</think>\n\n{answer}".to_owned(),
         },
+        ..TextFormat::new("r1-searcher", prompt, search, result)
     }
 }
 

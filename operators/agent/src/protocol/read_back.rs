@@ -6,6 +6,7 @@ use searchmill_retrieval::Found;
 use searchmill_schemas::Observation;
 
 use super::passage::Passages;
+use crate::tool::passage;
 
 /// A part of a text that shows passages.
 enum Part {
@@ -52,14 +53,7 @@ fn passages(template: &Passages, text: &str, observations: &[Observation]) -> Op
             // The template shows no text.
             (None, None) => title.to_owned(),
         };
-        found.push(Found {
-            chunk_id: observation.chunk_id.clone(),
-            document_id: observation.document_id.clone(),
-            title: observation.title.clone(),
-            contents,
-            score: observation.score,
-            sources: Vec::new(),
-        });
+        found.push(passage(observation, contents));
     }
     Some(found)
 }
@@ -71,11 +65,7 @@ fn parts_of(template: &str, index: usize, observation: &Observation) -> Vec<Part
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
         parts.push(Part::Known(before.to_owned()));
-        let Some((name, next)) = after.split_once('}') else {
-            parts.push(Part::Known("{".to_owned()));
-            rest = after;
-            continue;
-        };
+        let (name, next) = after.split_once('}').unwrap_or_default();
         let part = match (name, title) {
             ("rank", _) => Part::Known((index + 1).to_string()),
             ("id", _) => Part::Known(observation.chunk_id.clone()),

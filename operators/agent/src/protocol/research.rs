@@ -6,7 +6,6 @@
 
 use super::contract::QUESTION;
 use super::passage::Passages;
-use super::query::QueryForm;
 use super::tags::Tags;
 use super::text::{TeacherFormat, TextFormat};
 
@@ -17,23 +16,16 @@ pub(super) fn format(plain: bool) -> TextFormat {
     } else {
         (QUESTION.to_owned(), Some(RULES))
     };
+    let (search, result) = (Tags::new("<search>", "</search>"), Tags::new(" <result>\n", "\n</result>"));
     TextFormat {
-        name: "research".to_owned(),
-        prompt,
         system: system.map(str::to_owned),
-        prefill: String::new(),
-        search: Tags::new("<search>", "</search>"),
-        query: QueryForm::Text,
-        result: Tags::new(" <result>\n", "\n</result>"),
         passages: Passages { each: "{contents}".to_owned(), ..Passages::default() },
-        answer: Tags::new("<answer>", "</answer>"),
         boxed: true,
-        stop_at_answer: false,
-        invalid: None,
         teacher: TeacherFormat {
             search: "<think>{thought}</think> {search}".to_owned(),
             answer: "<think>{thought}</think> {answer}".to_owned(),
         },
+        ..TextFormat::new("research", prompt, search, result)
     }
 }
 

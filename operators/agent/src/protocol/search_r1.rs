@@ -6,30 +6,18 @@
 
 use super::contract::QUESTION;
 use super::passage::Passages;
-use super::query::QueryForm;
 use super::tags::Tags;
-use super::text::{TeacherFormat, TextFormat};
+use super::text::TextFormat;
 
 /// The format. The original has one prompt, which the chat template wraps.
 pub(super) fn format() -> TextFormat {
+    let (search, result) = (Tags::new("<search>", "</search>"), Tags::new("\n\n<information>", "</information>\n\n"));
+    let each = "Doc {rank}(Title: {title}) {text}".to_owned();
     TextFormat {
-        name: "search-r1".to_owned(),
-        prompt: format!("{RULES} Question: {QUESTION}\n"),
-        system: None,
-        prefill: String::new(),
-        search: Tags::new("<search>", "</search>"),
-        query: QueryForm::Text,
-        result: Tags::new("\n\n<information>", "</information>\n\n"),
-        passages: Passages {
-            each: "Doc {rank}(Title: {title}) {text}".to_owned(),
-            between: "\n".to_owned(),
-            none: String::new(),
-        },
-        answer: Tags::new("<answer>", "</answer>"),
-        boxed: false,
+        passages: Passages { each, between: "\n".to_owned(), none: String::new() },
         stop_at_answer: true,
         invalid: Some(INVALID.to_owned()),
-        teacher: TeacherFormat::default(),
+        ..TextFormat::new("search-r1", format!("{RULES} Question: {QUESTION}\n"), search, result)
     }
 }
 

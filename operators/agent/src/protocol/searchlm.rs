@@ -60,9 +60,13 @@ pub enum Identifiers {
 impl Identifiers {
     /// Returns the numbers that a reply names, in order, each once.
     fn numbers(self, reply: &str) -> Vec<usize> {
-        let mut numbers = Vec::new();
-        for (start, run) in digit_runs(reply) {
-            let is_bracketed = reply[..start].ends_with('[') && reply[start + run.len()..].starts_with(']');
+        let (mut numbers, mut at) = (Vec::new(), 0);
+        while let Some(before) = reply[at..].find(|c: char| c.is_ascii_digit()) {
+            let start = at + before;
+            let rest = &reply[start..];
+            let run = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
+            at = start + run.len();
+            let is_bracketed = reply[..start].ends_with('[') && reply[at..].starts_with(']');
             let counts = self == Self::Published || is_bracketed || !reply.contains('[') && is_bare(reply);
             match run.parse() {
                 Ok(number) if counts && !numbers.contains(&number) => numbers.push(number),
@@ -88,19 +92,6 @@ impl Identifiers {
             }
         }
     }
-}
-
-/// Runs of digits in a text, with their positions.
-fn digit_runs(text: &str) -> Vec<(usize, &str)> {
-    let (mut runs, mut at) = (Vec::new(), 0);
-    while let Some(before) = text[at..].find(|c: char| c.is_ascii_digit()) {
-        let start = at + before;
-        let rest = &text[start..];
-        let run = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
-        runs.push((start, run));
-        at = start + run.len();
-    }
-    runs
 }
 
 /// Whether a text consists of numbers alone.
@@ -144,11 +135,7 @@ impl SearchLmProtocol {
             tells_invalid: settings.tells_invalid,
             // The environment writes this tag: a model that goes on after it makes up passages.
             stop: [SEARCH.to_owned()],
-            passages: Passages {
-                each: "Title: {title}. Content: {text}".to_owned(),
-                between: "\n".to_owned(),
-                none: "No passages were found.".to_owned(),
-            },
+            passages: Passages { each: "Title: {title}. Content: {text}".to_owned(), ..Passages::default() },
         }
     }
 
@@ -156,10 +143,9 @@ impl SearchLmProtocol {
     fn shown(&self, id: String, labels: &[usize], found: Vec<Found>, none: &str) -> Message {
         let texts = found.iter().map(|passage| self.line(passage)).collect::<Vec<_>>().join("\n");
         let texts = if found.is_empty() { none } else { texts.as_str() };
-        let mut message = Message::text(Role::Tool, format!("{SEARCH} {labels:?} {texts}"));
-        message.tool_call_id = Some(id);
-        message.observations = found.into_iter().map(observation).collect();
-        message
+        let message = Message::text(Role::Tool, format!("{SEARCH} {labels:?} {texts}"));
+        let observations = found.into_iter().map(observation).collect();
+        Message { tool_call_id: Some(id), observations, ..message }
     }
 
     /// A passage on one line, so that no passage looks like two.
@@ -197,14 +183,10 @@ impl SearchLmProtocol {
             Err(error) => error,
         };
         if !action.is_call() {
-            let mut message = Message::text(Role::Tool, error);
-            message.error = Some("invalid action".to_owned());
-            return message;
+            return Message { error: Some("invalid action".to_owned()), ..Message::text(Role::Tool, error) };
         }
-        let mut message = Message::text(Role::Tool, format!("{SEARCH} {ERROR}{error}."));
-        message.tool_call_id = Some(action.id);
-        message.error = Some(error);
-        message
+        let shown = Message::text(Role::Tool, format!("{SEARCH} {ERROR}{error}."));
+        Message { tool_call_id: Some(action.id), error: Some(error), ..shown }
     }
 }
 
@@ -293,11 +275,10 @@ impl Protocol for SearchLmProtocol {
         }
         let lines = found.iter().enumerate().map(|(index, passage)| format!("[{}] {}", index + 1, self.line(passage)));
         let lines = lines.collect::<Vec<_>>().join("\n");
-        let mut request = Message::text(Role::User, format!("Search query: {query}\n\n{CHOOSE}\n\n{lines}"));
+        let request = Message::text(Role::User, format!("Search query: {query}\n\n{CHOOSE}\n\n{lines}"));
+        let observations = found.iter().cloned().map(observation).collect();
         // The id on a message of the user marks it as an aside (`Message::is_aside`).
-        request.tool_call_id = Some(action.id.clone());
-        request.observations = found.iter().cloned().map(observation).collect();
-        Some(request)
+        Some(Message { tool_call_id: Some(action.id.clone()), observations, ..request })
     }
 
     fn render_chosen(&self, reply: &str, answered: Vec<(Action, ToolResult)>) -> Vec<Message> {
@@ -366,9 +347,7 @@ impl Protocol for SearchLmProtocol {
             Speech::Choice([]) => "none".to_owned(),
             Speech::Choice(chosen) => chosen.iter().map(|n| format!("[{n}]")).collect::<Vec<_>>().join(" > "),
         };
-        let mut message = Message::text(Role::Assistant, text);
-        message.finish_reason = Some("stop".to_owned());
-        message
+        Message { finish_reason: Some("stop".to_owned()), ..Message::text(Role::Assistant, text) }
     }
 }
 

@@ -4,7 +4,6 @@
 use schemars::JsonSchema;
 use searchmill_schemas::{Message, Role};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::contract::{Action, ChatFormat, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::{Passages, filled};
@@ -72,10 +71,8 @@ pub struct TeacherFormat {
 
 impl Default for TeacherFormat {
     fn default() -> Self {
-        Self {
-            search: "<think>{thought}</think>\n{search}".into(),
-            answer: "<think>{thought}</think>\n{answer}".into(),
-        }
+        let (search, answer) = ("<think>{thought}</think>\n{search}", "<think>{thought}</think>\n{answer}");
+        Self { search: search.to_owned(), answer: answer.to_owned() }
     }
 }
 
@@ -92,6 +89,25 @@ fn answer() -> Tags {
 }
 
 impl TextFormat {
+    /// A format with this prompt, these tags, and the defaults of a custom one.
+    pub(super) fn new(name: &str, prompt: String, search: Tags, result: Tags) -> Self {
+        Self {
+            name: name.to_owned(),
+            prompt,
+            system: None,
+            prefill: String::new(),
+            search,
+            query: QueryForm::default(),
+            result,
+            passages: Passages::default(),
+            answer: answer(),
+            boxed: false,
+            stop_at_answer: false,
+            invalid: None,
+            teacher: TeacherFormat::default(),
+        }
+    }
+
     /// Returns what is wrong, with paths below the format.
     pub(super) fn check(&self) -> Vec<(String, String)> {
         let known = ["tool_call", "research", "r1-searcher", "search-r1", "tool-tags", "searchlm"];
@@ -127,12 +143,6 @@ impl TextFormat {
 /// Beginning of the text that shows an error in place of passages.
 pub(super) const ERROR: &str = "Error: ";
 
-/// A complete pair of tags in a model's text.
-enum Pair<'t> {
-    Query(&'t str),
-    Answer,
-}
-
 /// A text protocol with the settings of a rollout.
 pub(super) struct TextProtocol {
     format: TextFormat,
@@ -162,36 +172,15 @@ impl TextProtocol {
             format.system = None;
         }
         if settings.tells_invalid {
-            format.invalid.get_or_insert_with(|| invalid_remark(&format.search, &format.answer));
+            let (search, answer) = (&format.search, &format.answer);
+            let query = format!("A query is between {} and {}", search.open, search.close);
+            let answer = format!("the final answer between {} and {}", answer.open, answer.close);
+            let remark = format!("\nThat was neither a search nor an answer. {query}, {answer}.\n");
+            format.invalid.get_or_insert(remark);
         }
         let stop = [Some(&format.search.close), Some(&format.answer.close).filter(|_| format.stop_at_answer)];
         let stop = stop.into_iter().flatten().cloned().collect();
         Self { format, searching, stop }
-    }
-
-    /// The text of an answer between its tags.
-    fn shown_answer(&self, answer: &str) -> String {
-        if self.format.boxed {
-            return self.format.answer.around(&format!(" The final answer is \\[ \\boxed{{{answer}}} \\] "));
-        }
-        self.format.answer.around(&format!(" {answer} "))
-    }
-
-    /// What the text completes first.
-    fn first_pair<'t>(&self, text: &'t str) -> Option<Pair<'t>> {
-        let search = self.format.search.first(text);
-        let answer = self.format.answer.first(text).map(|(end, _)| end);
-        match (search, answer) {
-            (Some((end, _)), Some(answered)) if answered < end => Some(Pair::Answer),
-            (Some((_, query)), _) => Some(Pair::Query(query)),
-            (None, answered) => answered.map(|_| Pair::Answer),
-        }
-    }
-
-    /// An action that asks for nothing.
-    fn invalid(&self) -> Option<Action> {
-        let text = self.format.invalid.clone()?;
-        Some(Action { id: String::new(), tool: String::new(), arguments: Err(text) })
     }
 
     /// Renders the results of one message's queries between the tags.
@@ -214,14 +203,6 @@ impl TextProtocol {
         message.content = self.format.result.around(&texts.join(SEPARATOR));
         message
     }
-}
-
-/// Remark on a message with neither a query nor an answer.
-fn invalid_remark(search: &Tags, answer: &Tags) -> String {
-    format!(
-        "\nThat was neither a search nor an answer. A query is between {} and {}, the final answer between {} and {}.\n",
-        search.open, search.close, answer.open, answer.close
-    )
 }
 
 /// Prompt of the baseline without a search.
@@ -277,20 +258,15 @@ impl Protocol for TextProtocol {
 
     fn parse(&self, message: &Message) -> Vec<Action> {
         let text = message.content.as_str();
-        let cut_off = message.is_cut();
-        match self.first_pair(text) {
-            Some(Pair::Answer) => Vec::new(),
-            Some(Pair::Query(query)) => {
-                let searches: Vec<Result<Value, String>> = match self.format.query.read(query) {
-                    Ok(queries) => queries.into_iter().map(|query| Ok(json!({"query": query}))).collect(),
-                    Err(error) => vec![Err(error)],
-                };
-                let (id, tool) = ("search_0".to_owned(), "search".to_owned());
-                searches.into_iter().map(|arguments| Action { id: id.clone(), tool: tool.clone(), arguments }).collect()
+        // What the text completes first counts.
+        match (self.format.search.first(text), self.format.answer.first(text), &self.format.invalid) {
+            (Some((end, _)), Some((answered, _)), _) if answered < end => Vec::new(),
+            (Some((_, query)), _, _) => Action::searches("search_0", "search", self.format.query.read(query)),
+            // Where the limit ended it before a query or an answer could follow, no remark is due.
+            (None, None, Some(remark)) if !message.is_cut() => {
+                vec![Action { id: String::new(), tool: String::new(), arguments: Err(remark.clone()) }]
             }
-            // The limit ended it before a query or an answer could follow: no remark is due.
-            None if cut_off => Vec::new(),
-            None => self.invalid().into_iter().collect(),
+            (None, _, _) => Vec::new(),
         }
     }
 
@@ -299,9 +275,7 @@ impl Protocol for TextProtocol {
             && !action.is_call()
         {
             let text = std::mem::replace(result, Ok(Vec::new())).err().unwrap_or_default();
-            let mut message = Message::text(Role::Tool, text);
-            message.error = Some("invalid action".to_owned());
-            return vec![message];
+            return vec![Message { error: Some("invalid action".to_owned()), ..Message::text(Role::Tool, text) }];
         }
         vec![self.results(answered)]
     }
@@ -344,7 +318,7 @@ impl Protocol for TextProtocol {
     }
 
     fn searches_at_once(&self) -> usize {
-        self.format.query.most()
+        if self.format.query == QueryForm::Call { usize::MAX } else { 1 }
     }
 
     fn write(&self, speech: &Speech<'_>) -> Message {
@@ -353,7 +327,11 @@ impl Protocol for TextProtocol {
             Speech::Search { thought, queries, .. } => {
                 (&teacher.search, thought, self.format.search.around(&self.format.query.write(queries)))
             }
-            Speech::Answer { thought, answer, .. } => (&teacher.answer, thought, self.shown_answer(answer)),
+            Speech::Answer { thought, answer, .. } => {
+                let boxed = format!(" The final answer is \\[ \\boxed{{{answer}}} \\] ");
+                let answer = if self.format.boxed { boxed } else { format!(" {answer} ") };
+                (&teacher.answer, thought, self.format.answer.around(&answer))
+            }
             // Never asked for.
             Speech::Choice(_) => return Message::text(Role::Assistant, ""),
         };
@@ -363,9 +341,7 @@ impl Protocol for TextProtocol {
             "search" | "answer" => Some(shown.as_str().into()),
             _ => None,
         });
-        let mut message = Message::text(Role::Assistant, text);
-        message.finish_reason = Some("stop".to_owned());
-        message
+        Message { finish_reason: Some("stop".to_owned()), ..Message::text(Role::Assistant, text) }
     }
 }
 

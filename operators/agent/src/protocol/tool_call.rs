@@ -85,15 +85,39 @@ impl ToolCallProtocol {
 
     /// Returns the actions of a call: one for each query, or one for another tool.
     fn actions(&self, call: &ToolCall) -> Vec<Action> {
-        let requested: Vec<Result<Value, String>> = match self.offers.iter().find(|offer| offer.name == call.name) {
-            Some(offer) => vec![offer.call(call)],
-            None => match self.queries(call) {
-                Ok(queries) => queries.into_iter().map(|query| Ok(json!({"query": query}))).collect(),
-                Err(error) => vec![Err(error)],
-            },
-        };
-        let (id, tool) = (&call.id, &call.name);
-        requested.into_iter().map(|arguments| Action { id: id.clone(), tool: tool.clone(), arguments }).collect()
+        match self.offers.iter().find(|offer| offer.name == call.name) {
+            Some(offer) => vec![Action { id: call.id.clone(), tool: call.name.clone(), arguments: offer.call(call) }],
+            None => Action::searches(&call.id, &call.name, self.queries(call)),
+        }
+    }
+
+    /// The message that shows the result of one action.
+    fn response(&self, action: Action, result: ToolResult) -> Message {
+        let mut message = Message::text(Role::Tool, "");
+        let offered = action.arguments.as_ref().is_ok_and(|arguments| OfferedCall::of(arguments).is_some());
+        message.tool_call_id = Some(action.id);
+        match result {
+            Ok(found) => {
+                message.content = if offered { texts(&found) } else { passages(&found, self.shows_ids) };
+                message.observations = found.into_iter().map(observation).collect();
+            }
+            Err(error) => {
+                message.content = format!("Error: {error}.");
+                message.error = Some(error);
+            }
+        }
+        message
+    }
+
+    /// Name and arguments of a call that searches for these queries: with the search tool, or the first other tool
+    /// that takes a query.
+    fn searching(&self, queries: &[String]) -> (String, String) {
+        if let Some(tool) = &self.tool {
+            return (tool.clone(), self.definition.arguments(queries));
+        }
+        let query = queries.first().map_or("", String::as_str);
+        let offered = self.offers.iter().find_map(|offer| Some((offer.name.clone(), offer.asking(query)?.to_string())));
+        offered.unwrap_or_default()
     }
 }
 
@@ -149,10 +173,8 @@ impl Protocol for ToolCallProtocol {
             // Never asked for.
             Speech::Choice(_) => Message::text(Role::Assistant, ""),
             Speech::Answer { thought, answer, .. } => {
-                let mut message =
-                    Message::text(Role::Assistant, joined(thought, &format!("<answer>{answer}</answer>")));
-                message.finish_reason = Some("stop".to_owned());
-                message
+                let text = joined(thought, &format!("<answer>{answer}</answer>"));
+                Message { finish_reason: Some("stop".to_owned()), ..Message::text(Role::Assistant, text) }
             }
             Speech::Search { thought, queries, place, .. } => {
                 let mut message = Message::text(Role::Assistant, thought);
@@ -166,37 +188,6 @@ impl Protocol for ToolCallProtocol {
                 message
             }
         }
-    }
-}
-
-impl ToolCallProtocol {
-    /// The message that shows the result of one action.
-    fn response(&self, action: Action, result: ToolResult) -> Message {
-        let mut message = Message::text(Role::Tool, "");
-        let offered = action.arguments.as_ref().is_ok_and(|arguments| OfferedCall::of(arguments).is_some());
-        message.tool_call_id = Some(action.id);
-        match result {
-            Ok(found) => {
-                message.content = if offered { texts(&found) } else { passages(&found, self.shows_ids) };
-                message.observations = found.into_iter().map(observation).collect();
-            }
-            Err(error) => {
-                message.content = format!("Error: {error}.");
-                message.error = Some(error);
-            }
-        }
-        message
-    }
-
-    /// Name and arguments of a call that searches for these queries: with the search tool, or the first other tool
-    /// that takes a query.
-    fn searching(&self, queries: &[String]) -> (String, String) {
-        if let Some(tool) = &self.tool {
-            return (tool.clone(), self.definition.arguments(queries));
-        }
-        let query = queries.first().map_or("", String::as_str);
-        let offered = self.offers.iter().find_map(|offer| Some((offer.name.clone(), offer.searching(query)?)));
-        offered.unwrap_or_default()
     }
 }
 

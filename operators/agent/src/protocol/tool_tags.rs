@@ -8,24 +8,18 @@ use super::contract::QUESTION;
 use super::passage::Passages;
 use super::query::QueryForm;
 use super::tags::Tags;
-use super::text::{TeacherFormat, TextFormat};
+use super::text::TextFormat;
 
 /// The format.
 pub(super) fn format() -> TextFormat {
+    let search = Tags::new("<tool_call>", "</tool_call>");
+    let result = Tags::new("\n<tool_response>\n", "\n</tool_response>\n");
     TextFormat {
-        name: "tool-tags".to_owned(),
-        prompt: format!("{RULES} Question: {QUESTION}\n"),
         system: Some("You are a helpful and harmless assistant.".to_owned()),
-        prefill: String::new(),
-        search: Tags::new("<tool_call>", "</tool_call>"),
         query: QueryForm::Call,
-        result: Tags::new("\n<tool_response>\n", "\n</tool_response>\n"),
         passages: Passages { each: "Doc {rank} (Title: {title})\n{text}".to_owned(), ..Passages::default() },
-        answer: Tags::new("<answer>", "</answer>"),
-        boxed: false,
         stop_at_answer: true,
-        invalid: None,
-        teacher: TeacherFormat::default(),
+        ..TextFormat::new("tool-tags", format!("{RULES} Question: {QUESTION}\n"), search, result)
     }
 }
 

@@ -97,16 +97,13 @@ impl<'a> Replay<'a> {
 
     /// Reports an extra or missing model message: what, as recorded, as derived.
     pub(super) fn end(&self) -> Option<(String, String, String)> {
-        let said = "a message of the model".to_owned();
-        match (&self.command, self.next_said()) {
-            (Command::End, Some(position)) => {
-                Some((format!("message {position}"), said, "the rollout had ended".to_owned()))
-            }
-            (Command::Ask(_), None) => {
-                Some((format!("message {}", self.rollout.messages.len()), "none".to_owned(), said))
-            }
-            _ => None,
-        }
+        let said = "a message of the model";
+        let (position, recorded, derived) = match (&self.command, self.next_said()) {
+            (Command::End, Some(position)) => (position, said, "the rollout had ended"),
+            (Command::Ask(_), None) => (self.rollout.messages.len(), "none", said),
+            _ => return None,
+        };
+        Some((format!("message {position}"), recorded.to_owned(), derived.to_owned()))
     }
 
     /// Pairs all messages other than the model's from record and episode, in the sections between model messages.

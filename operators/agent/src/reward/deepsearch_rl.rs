@@ -19,12 +19,12 @@ use crate::reward::transcript::{Author, Transcript};
 
 /// Returns the seed's published reward.
 pub fn published_seed(transcript: &Transcript, golden: &[String]) -> Reward {
-    Reward::of("f1", best_f1(Some(published_answer(final_text(transcript))), first(golden)))
+    Reward::of("f1", best_f1(Some(published_answer(transcript)), first(golden)))
 }
 
 /// Returns the later published reward. `short_think` is the value of [`ShortThink::score`].
 pub fn published(transcript: &Transcript, golden: &[String], short_think: f64) -> Reward {
-    let answer = published_answer(final_text(transcript));
+    let answer = published_answer(transcript);
     Reward::of("correct", 2.0 * best_f1(Some(answer), first(golden)))
         .and_if(!python_trim(answer).is_empty(), "answer_format", 0.5)
         .and("short_think", 0.5 * short_think)
@@ -47,12 +47,10 @@ fn first(golden: &[String]) -> &[String] {
     &golden[..golden.len().min(1)]
 }
 
-fn final_text(transcript: &Transcript) -> &str {
-    transcript.last_word().map_or("", |span| span.text.as_str())
-}
-
-/// Returns the text between the last opening and the last closing tag; empty if one is missing or they are reversed.
-fn published_answer(text: &str) -> &str {
+/// Returns what stands in the final text between the last opening and the last closing tag; nothing if one is missing or
+/// they are reversed.
+fn published_answer(transcript: &Transcript) -> &str {
+    let text = transcript.last_word().map_or("", |span| span.text.as_str());
     let start = text.rfind(ANSWER).map(|place| place + ANSWER.len());
     let span = start.zip(text.rfind(ANSWER_END));
     span.and_then(|(start, end)| text.get(start..end)).unwrap_or_default()
@@ -90,11 +88,7 @@ impl ShortThink {
     ) -> Result<f64, E> {
         let (mut sum, mut turns) = (0.0, 0.0);
         for span in transcript.spans.iter().filter(|span| span.author == Author::Model) {
-            let thought = match &span.reasoning {
-                Some(reasoning) => Some(reasoning.as_str()),
-                None => only_thought(&span.text),
-            };
-            let Some(thought) = thought else { return Ok(0.0) };
+            let Some(thought) = span.reasoning.as_deref().or_else(|| only_thought(&span.text)) else { return Ok(0.0) };
             sum += self.of(length(python_trim(thought))?);
             turns += 1.0;
         }

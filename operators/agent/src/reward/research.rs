@@ -43,12 +43,9 @@ pub fn published(transcript: &Transcript, golden: &[String]) -> Reward {
 /// end-of-sequence text. 0 if the text has no marker of the assistant's turn (the original fails).
 pub fn published_text(text: &str, end: &str, golden: &[String]) -> Reward {
     let marker = if text.contains(CHAT_MARKER) { CHAT_MARKER } else { BASE_MARKER };
-    let Some(response) = text.split(marker).nth(1).filter(|response| is_formatted(response)) else {
-        return Reward::of("format", 0.0);
-    };
-    let Some(answer) = response.strip_suffix(end).and_then(answer_part).and_then(boxed) else {
-        return Reward::of("format", 0.0);
-    };
+    let response = text.split(marker).nth(1).filter(|response| is_formatted(response));
+    let answer = response.and_then(|response| response.strip_suffix(end)).and_then(answer_part).and_then(boxed);
+    let Some(answer) = answer else { return Reward::of("format", 0.0) };
     let f1 = best_f1(Some(answer), golden);
     if f1 > 0.0 { Reward::of("f1", f1) } else { Reward::of("format", FORMAT) }
 }

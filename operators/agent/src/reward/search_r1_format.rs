@@ -41,20 +41,13 @@ impl Default for FormatScores {
     }
 }
 
-/// What a rule found in a response.
-struct Found {
-    answered: bool,
-    right: bool,
-    formatted: bool,
-    retrieved: bool,
-}
-
 impl FormatScores {
-    fn reward(&self, found: &Found) -> Reward {
-        match (found.right, found.formatted) {
+    fn reward(&self, answer: Option<&str>, golden: &[String], formatted: bool, retrieved: bool) -> Reward {
+        let right = answer.is_some_and(|answer| Agreement::Exact.holds(answer, golden));
+        match (right, formatted) {
             (true, formatted) => Reward::of("answer", 1.0).and_if(!formatted, "format", -self.structure),
-            (false, true) => Reward::of("format", self.structure).and_if(found.retrieved, "retrieval", self.retrieval),
-            (false, false) => Reward::default().and_if(found.answered, "answer_tags", self.answer),
+            (false, true) => Reward::of("format", self.structure).and_if(retrieved, "retrieval", self.retrieval),
+            (false, false) => Reward::default().and_if(answer.is_some(), "answer_tags", self.answer),
         }
     }
 }
@@ -68,15 +61,10 @@ pub fn published(transcript: &Transcript, scores: &FormatScores, golden: &[Strin
 
 /// Returns the published reward of prompt and response as one decoded text.
 pub fn published_text(text: &str, scores: &FormatScores, golden: &[String]) -> Reward {
-    let answer = published_answer(text);
     let formatted = is_formatted(text);
-    scores.reward(&Found {
-        answered: answer.is_some(),
-        right: answer.is_some_and(|answer| Agreement::Exact.holds(answer, golden)),
-        formatted,
-        // Without a score for it, all results would be normalised in vain.
-        retrieved: scores.retrieval != 0.0 && formatted && shows_answer(text, golden),
-    })
+    // Without a score for it, all results would be normalised in vain.
+    let retrieved = scores.retrieval != 0.0 && formatted && shows_answer(text, golden);
+    scores.reward(published_answer(text), golden, formatted, retrieved)
 }
 
 /// Whether what follows the first marker of the assistant's turn is in the format.
@@ -95,11 +83,6 @@ fn shows_answer(text: &str, golden: &[String]) -> bool {
 
 /// Returns the mended reward.
 pub fn mended(transcript: &Transcript, scores: &FormatScores, golden: &[String]) -> Reward {
-    let answer = final_answer(transcript);
-    scores.reward(&Found {
-        answered: answer.is_some(),
-        right: answer.is_some_and(|answer| Agreement::Exact.holds(answer, golden)),
-        formatted: fault(transcript).is_none(),
-        retrieved: scores.retrieval != 0.0 && retrieved(transcript, golden),
-    })
+    let retrieved = scores.retrieval != 0.0 && retrieved(transcript, golden);
+    scores.reward(final_answer(transcript), golden, fault(transcript).is_none(), retrieved)
 }

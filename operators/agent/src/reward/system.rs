@@ -17,10 +17,10 @@ use crate::reward::{
 
 /// A public search-agent system with a reward of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum System {
     /// ReSearch (Agent-RL/ReSearch at 4bdb872). Published: 0 outside the format, F1 of the boxed answer, 0.1 if that
     /// is 0. Mended: 0 outside the format, else 0.1 + 0.9 · F1. Protocol `research`.
-    #[serde(rename = "research")]
     Research,
     /// R1-Searcher, stage 1 for Llama (RUCAIBox/R1-Searcher at 631167c). Published: 1 if the answer covers the golden
     /// one, else −1, plus 0.5 for searches and 0.5 for the tags. Mended: 2 · F1 − 1 instead of the cover. Protocol
@@ -31,7 +31,6 @@ pub enum System {
     #[serde(rename = "r1-searcher-llama-stage-2")]
     R1SearcherLlamaStage2,
     /// R1-Searcher for Qwen: F1, minus 2 outside a stricter format. Protocol `r1-searcher`.
-    #[serde(rename = "r1-searcher-qwen")]
     R1SearcherQwen,
     /// Search-R1, versions 0.1 and 0.2 (PeterGriffinJin/Search-R1 at a14dc3a): 1 for an exact answer, else 0. Protocol
     /// `search-r1`.
@@ -39,7 +38,6 @@ pub enum System {
     SearchR1V02,
     /// Search-R1's variant that takes substrings (`compute_score_subem`): 1 if a golden answer is a substring of the
     /// answer, both normalised, else 0. Protocol `search-r1`.
-    #[serde(rename = "search-r1-subem")]
     SearchR1Subem,
     /// Search-R1, version 0.3, by default with the scores of its scripts (`format_scores`): 1 for an exact answer, 0.8 outside
     /// the format; 0.2 for a wrong one in the format, 0.1 outside. Protocol `search-r1`.
@@ -47,14 +45,11 @@ pub enum System {
     SearchR1V03,
     /// verl's port of Search-R1's reward (volcengine/verl at b178a3c): 1 for an exact answer, a quarter with more than
     /// 10 answer tags, else 0. Protocols `search-r1`, `tool-tags` and `tool_call`.
-    #[serde(rename = "search-r1-verl")]
     SearchR1Verl,
     /// DeepSearch-RL as of its seed (ninehills/deepsearch-rl at 8fc901e): F1. Protocol `tool_call`.
-    #[serde(rename = "deepsearch-rl-seed")]
     DeepsearchRlSeed,
     /// DeepSearch-RL's later sum (at 78d7101): 2 · F1, plus 0.5 for an answer, plus 0.5 · `short_think`. Protocol
     /// `tool_call`.
-    #[serde(rename = "deepsearch-rl")]
     DeepsearchRl,
 }
 
@@ -116,6 +111,7 @@ impl System {
 
     /// Returns the reward of a rollout.
     pub fn reward(self, rule: Rule, transcript: &Transcript, golden: &[String], given: &Given) -> Reward {
+        let scores = &given.format_scores;
         match (self, rule) {
             (Self::Research, Rule::Published) => research::published(transcript, golden),
             (Self::Research, Rule::Mended) => research::mended(transcript, golden),
@@ -129,10 +125,8 @@ impl System {
             (Self::SearchR1V02, Rule::Mended) => search_r1_em::mended(transcript, Agreement::Exact, golden),
             (Self::SearchR1Subem, Rule::Published) => search_r1_em::published(transcript, Agreement::Substring, golden),
             (Self::SearchR1Subem, Rule::Mended) => search_r1_em::mended(transcript, Agreement::Substring, golden),
-            (Self::SearchR1V03, Rule::Published) => {
-                search_r1_format::published(transcript, &given.format_scores, golden)
-            }
-            (Self::SearchR1V03, Rule::Mended) => search_r1_format::mended(transcript, &given.format_scores, golden),
+            (Self::SearchR1V03, Rule::Published) => search_r1_format::published(transcript, scores, golden),
+            (Self::SearchR1V03, Rule::Mended) => search_r1_format::mended(transcript, scores, golden),
             (Self::SearchR1Verl, Rule::Published) => search_r1_verl::published(transcript, golden),
             (Self::SearchR1Verl, Rule::Mended) => search_r1_verl::mended(transcript, golden),
             (Self::DeepsearchRlSeed, Rule::Published) => deepsearch_rl::published_seed(transcript, golden),

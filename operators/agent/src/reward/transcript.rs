@@ -63,19 +63,12 @@ impl From<&Trajectory> for Transcript {
         let (prompt, response) = messages.split_at(opening + prefilled);
         let texts: Vec<&str> = prompt.iter().map(|message| message.content.as_str()).collect();
         let (texts, prefill) = texts.split_at(opening);
+        let ended = matches!(trajectory.finish_reason.as_str(), "answered" | "no_answer");
         Self {
             prompt: texts.join("\n") + &prefill.concat(),
             spans: response.iter().map(Span::of).collect(),
-            finished: finished(trajectory),
+            finished: ended && messages.last().is_some_and(|last| last.is_model() && !last.is_cut()),
         }
-    }
-}
-
-fn finished(trajectory: &Trajectory) -> bool {
-    let ended = matches!(trajectory.finish_reason.as_str(), "answered" | "no_answer");
-    match trajectory.messages.last() {
-        Some(last) if last.is_model() => ended && !last.is_cut(),
-        _ => false,
     }
 }
 

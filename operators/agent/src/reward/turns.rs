@@ -33,29 +33,29 @@ impl Grammar {
             return Some("an action was refused");
         }
         // A turn and its result; the last turn, which has none, is left over.
-        let mut turns = transcript.spans.chunks_exact(2);
-        turns.find_map(|turn| if let [said, result] = turn { self.turn_fault(said, result) } else { None })
+        for [said, result] in transcript.spans.as_chunks::<2>().0 {
+            if said.author != Author::Model || result.author != Author::Environment {
+                return Some("turns and results do not alternate");
+            }
+            let text = said.text.as_str();
+            if count(text, self.search) != 1 || count(text, self.search_end) != 1 {
+                return Some("a turn has not exactly one query");
+            }
+            let query = text.split_once(self.search).and_then(|(_, after)| after.split_once(self.search_end));
+            match query {
+                Some((query, after)) if !python_trim(query).is_empty() && python_trim(after).is_empty() => {}
+                _ => return Some("a turn does not end with a query"),
+            }
+            if text.contains(ANSWER) || text.contains(ANSWER_END) {
+                return Some("an answer before the last turn");
+            }
+        }
+        None
     }
 
     /// Whether the model wrote a marker of the environment.
     pub(super) fn invents_results(&self, transcript: &Transcript) -> bool {
         transcript.model_texts().any(|text| self.results.iter().any(|marker| text.contains(marker)))
-    }
-
-    fn turn_fault(&self, said: &Span, result: &Span) -> Option<&'static str> {
-        if said.author != Author::Model || result.author != Author::Environment {
-            return Some("turns and results do not alternate");
-        }
-        let text = said.text.as_str();
-        if count(text, self.search) != 1 || count(text, self.search_end) != 1 {
-            return Some("a turn has not exactly one query");
-        }
-        let query = text.split_once(self.search).and_then(|(_, after)| after.split_once(self.search_end));
-        match query {
-            Some((query, after)) if !python_trim(query).is_empty() && python_trim(after).is_empty() => {}
-            _ => return Some("a turn does not end with a query"),
-        }
-        (text.contains(ANSWER) || text.contains(ANSWER_END)).then_some("an answer before the last turn")
     }
 
     fn answering_fault(&self, last: &Span) -> Option<&'static str> {

@@ -19,7 +19,7 @@ pub(super) struct Measure {
     pub(super) difference: &'static str,
 }
 
-const MEASURES: [Measure; 4] = [
+pub(super) const MEASURES: [Measure; 4] = [
     Measure {
         relation: Relation::Population,
         most: "Which of the two has more inhabitants: {a} or {b}?",
@@ -63,11 +63,6 @@ fn touches(description: &Description, entity: Entity) -> bool {
     description.facts.iter().any(|fact| fact.subject == entity)
 }
 
-/// Returns a random measure.
-pub(super) fn any_measure(draws: &mut Draws) -> &'static Measure {
-    draws.pick(&MEASURES)
-}
-
 /// Drafts a comparison supported by about `hops` facts, at least two.
 pub(super) fn comparison(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     match draws.below(20) {
@@ -78,9 +73,8 @@ pub(super) fn comparison(world: &World, hops: u64, draws: &mut Draws) -> Option<
 }
 
 fn measured(world: &World, measure: &Measure, hops: u64, draws: &mut Draws) -> Option<[(Description, u64); 2]> {
-    let kind = measure.relation.spec().subject;
-    let [a, b] = pair(world, [kind, kind], hops, draws)?;
     let relation = measure.relation;
+    let [a, b] = pair(world, [relation.spec().subject; 2], hops, draws)?;
     let left = world.stated(Fact { subject: a.entity, relation })?.number()?;
     let right = world.stated(Fact { subject: b.entity, relation })?.number()?;
     // Equal numbers have no greater one.
@@ -102,7 +96,7 @@ pub(super) fn all_facts(measured: [(&Description, Relation); 2]) -> Vec<Fact> {
 }
 
 fn which(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
-    let measure = any_measure(draws);
+    let measure = draws.pick(&MEASURES);
     let [(a, left), (b, right)] = measured(world, measure, hops, draws)?;
     let most = draws.one_in(2);
     let winner = if (left > right) == most { &a } else { &b };
@@ -116,7 +110,7 @@ fn which(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
 }
 
 fn difference(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
-    let measure = any_measure(draws);
+    let measure = draws.pick(&MEASURES);
     let [mut a, mut b] = measured(world, measure, hops, draws)?;
     if a.1 < b.1 {
         std::mem::swap(&mut a, &mut b);
@@ -143,7 +137,7 @@ fn shared(world: &World, draws: &mut Draws) -> Option<Draft> {
     let value = world.stated(Fact { subject: one, relation });
     let other = match relation {
         // Neighbours share their province.
-        Relation::Province if wanted => Entity::new(kind, one.index ^ 1),
+        Relation::Province if wanted => Entity { kind, index: one.index ^ 1 },
         _ => (0..64).map(|_| world.any(kind, draws)).find(|other| {
             let others = world.stated(Fact { subject: *other, relation });
             *other != one && others.is_some() && (others == value) == wanted

@@ -28,26 +28,19 @@ impl Description {
         Self { words, entity, facts: Vec::new(), form }
     }
 
-    /// Follows one relation; `None` if no document states it or it leads back.
-    pub(super) fn step(self, world: &World, relation: Relation) -> Option<Self> {
-        let fact = Fact { subject: self.entity, relation };
-        let entity = world.stated(fact)?.entity()?;
-        if entity == self.entity || self.facts.iter().any(|passed| passed.subject == entity) {
-            return None;
-        }
-        let words = worded(relation.spec().noun, &self.words, self.form);
-        let mut facts = self.facts;
-        facts.push(fact);
-        Some(Self { words, entity, facts, form: world.form(entity.index) })
-    }
-
-    /// Walks `steps` relations from a random entity.
+    /// Walks `steps` relations from a random entity; `None` if no document states one of them or one leads back.
     pub(super) fn walked(world: &World, steps: u64, draws: &mut Draws) -> Option<Self> {
-        let start = world.any(*draws.pick(&Kind::ALL), draws);
-        let mut place = Self::named(world, start);
+        let mut place = Self::named(world, world.any(*draws.pick(&Kind::ALL), draws));
         for _ in 0..steps {
             let relation = bridge(place.entity.kind, draws)?;
-            place = place.step(world, relation)?;
+            let fact = Fact { subject: place.entity, relation };
+            let entity = world.stated(fact)?.entity()?;
+            if entity == place.entity || place.facts.iter().any(|passed| passed.subject == entity) {
+                return None;
+            }
+            place.words = worded(relation.spec().noun, &place.words, place.form);
+            place.facts.push(fact);
+            (place.entity, place.form) = (entity, world.form(entity.index));
         }
         Some(place)
     }

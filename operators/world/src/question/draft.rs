@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use searchmill_schemas::{Evidence, Question};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fact::Fact;
 use crate::layout::World;
@@ -65,32 +65,23 @@ impl Draft {
 
     /// Returns the question row.
     pub fn row(self, id: String, world: &World) -> Question {
-        let chain: Vec<_> = self.facts.iter().map(|fact| world.triple(*fact)).collect();
+        let (mut chain, mut evidence) = (Vec::new(), Vec::new());
+        for fact in &self.facts {
+            // Subject, relation and object.
+            let object = world.value(*fact).map_or_else(String::new, |value| world.written(value));
+            chain.push(json!([world.name(fact.subject), fact.relation, object]));
+            let position = world.source_of(*fact);
+            let (document_id, title) = (Some(World::document_id(position)), Some(world.title(position)));
+            evidence.push(Evidence { document_id, title, fact: world.sentence(*fact) });
+        }
         let metadata = json!({"form": self.form, "hops": self.facts.len(), "chain": chain});
         Question {
             id,
             question: self.text,
             golden_answers: self.answers,
             question_type: Some(self.kind.name().to_owned()),
-            evidence: self.facts.iter().map(|fact| world.evidence(*fact)).collect(),
+            evidence,
             metadata: Some(metadata.to_string()),
         }
-    }
-}
-
-impl World {
-    fn evidence(&self, fact: Fact) -> Evidence {
-        let position = self.source_of(fact);
-        Evidence {
-            document_id: Some(Self::document_id(position)),
-            title: Some(self.title(position)),
-            fact: self.sentence(fact),
-        }
-    }
-
-    /// Returns subject, relation and object.
-    fn triple(&self, fact: Fact) -> Value {
-        let object = self.value(fact).map_or_else(String::new, |value| self.written(value));
-        json!([self.name(fact.subject), fact.relation, object])
     }
 }

@@ -1,7 +1,7 @@
 //! Null questions: they look like the others, but no document contains the answer.
 
 use super::Draft;
-use super::comparison::{any_measure, pair};
+use super::comparison::{MEASURES, pair};
 use super::description::{Description, askable, choose, phantom};
 use crate::draw::Draws;
 use crate::fact::Fact;
@@ -39,10 +39,10 @@ fn unknown(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
 
 /// One of the two numbers is withheld.
 fn incomparable(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
-    let measure = any_measure(draws);
+    let measure = draws.pick(&MEASURES);
     let relation = measure.relation;
-    let kind = relation.spec().subject;
-    let [a, b] = (0..64).filter_map(|_| pair(world, [kind, kind], hops, draws)).find(|pair| {
+    let kinds = [relation.spec().subject; 2];
+    let [a, b] = (0..64).filter_map(|_| pair(world, kinds, hops, draws)).find(|pair| {
         let [a, b] = pair.each_ref().map(|place| world.is_withheld(Fact { subject: place.entity, relation }));
         // Exactly one: half of what is asked for can be found.
         a != b

@@ -52,15 +52,11 @@ pub(super) fn temporal(world: &World, hops: u64, draws: &mut Draws) -> Option<Dr
     }
 }
 
-/// Returns two events, neither of which is always the earlier one.
-fn rivals(draws: &mut Draws) -> [&'static Event; 2] {
-    let a = draws.pick(&EVENTS);
-    let recent = EVENTS[..RECENT].iter().any(|event| event.relation == a.relation);
-    [a, if recent { draws.pick(&EVENTS[..RECENT]) } else { a }]
-}
-
 fn first(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
-    let [left, right] = rivals(draws);
+    let left = draws.pick(&EVENTS);
+    // Neither event is always the earlier one.
+    let is_recent = EVENTS[..RECENT].iter().any(|event| event.relation == left.relation);
+    let right = if is_recent { draws.pick(&EVENTS[..RECENT]) } else { left };
     let [a, b] = pair(world, [left.kind(), right.kind()], hops, draws)?;
     let (a_year, b_year) = (left.year(world, a.entity)?, right.year(world, b.entity)?);
     if a_year == b_year {

@@ -7,6 +7,7 @@ use searchmill_engine::operator::{Attempt, CallFailure, FailureKind};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use super::super::service::bad;
 use super::http::HttpServer;
 use super::message::{Fault, STATELESS, Session, agreed, hello, ready, request};
 use super::program::ProgramServer;
@@ -26,7 +27,7 @@ pub(super) struct Client {
     session: Mutex<Option<Arc<Session>>>,
     serial: AtomicU64,
     /// The definitions that the rollouts were told; a server with others is not called.
-    told: OnceLock<Vec<Value>>,
+    pub(super) told: OnceLock<Vec<Value>>,
 }
 
 impl Client {
@@ -34,32 +35,26 @@ impl Client {
         Self { server, session: Mutex::default(), serial: AtomicU64::new(1), told: OnceLock::new() }
     }
 
-    /// Sets the definitions that the server must have when it is called.
-    pub(super) fn expect(&self, tools: Vec<Value>) {
-        self.told.get_or_init(|| tools);
-    }
-
     /// Returns the tools of the server, as it lists them, sorted by name.
     pub(super) async fn list(&self, attempt: &Attempt) -> Result<Vec<Value>, CallFailure> {
-        // Not compared: this list is what calls are compared with later (`expect`).
+        // Not compared: this list is what calls are compared with later (`told`).
         let session = self.session(attempt, false).await?;
-        self.listed(&session, attempt).await.map_err(CallFailure::from)
+        Ok(self.listed(&session, attempt).await?)
     }
 
     /// Calls a tool.
     pub(super) async fn call(&self, tool: &str, arguments: &Value, attempt: &Attempt) -> Result<Value, CallFailure> {
         let params = json!({"name": tool, "arguments": arguments});
         let session = self.session(attempt, true).await?;
-        let result = match self.request("tools/call", params.clone(), Some(&session), attempt).await {
+        let (result, _) = match self.request("tools/call", params.clone(), Some(&session), attempt).await {
             Err(Fault::Gone) => {
-                // The server has forgotten the session: once more, with a new one.
-                self.forget(&session).await;
+                // The server has forgotten the session: once more, with a new one, which another call may have opened.
+                self.session.lock().await.take_if(|known| Arc::ptr_eq(known, &session));
                 let session = self.session(attempt, true).await?;
-                self.request("tools/call", params, Some(&session), attempt).await
+                self.request("tools/call", params, Some(&session), attempt).await?
             }
-            outcome => outcome,
+            outcome => outcome?,
         };
-        let (result, _) = result.map_err(CallFailure::from)?;
         // Without a handshake, a result may ask the client for input; earlier revisions have no `resultType`.
         match result.get("resultType").and_then(Value::as_str) {
             None | Some("complete") => Ok(result),
@@ -67,14 +62,6 @@ impl Client {
                 let message = format!("it wants `{kind}`, which no rollout can give");
                 Err(CallFailure::new(FailureKind::Refused, message, None))
             }
-        }
-    }
-
-    async fn forget(&self, gone: &Arc<Session>) {
-        let mut known = self.session.lock().await;
-        // Another call may have opened a new session already.
-        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, gone)) {
-            *known = None;
         }
     }
 
@@ -92,7 +79,8 @@ impl Client {
                 let session = agreed(&result, id)?;
                 // The protocol demands the notification before normal requests (basic/lifecycle).
                 match &self.server {
-                    Server::Http(server) => server.notify(&ready(), &session, attempt).await?,
+                    // The answer to a notification says nothing.
+                    Server::Http(server) => drop(server.post(&ready(), Some(&session), attempt, None).await?),
                     Server::Program(program) => program.notify(&ready()),
                 }
                 session
@@ -102,8 +90,7 @@ impl Client {
             Err(fault) => return Err(fault.into()),
         };
         if calls && let Some(told) = self.told.get() {
-            let found = self.listed(&session, attempt).await.map_err(CallFailure::from)?;
-            changed(told, &found)?;
+            changed(told, &self.listed(&session, attempt).await?)?;
         }
         // Only now: while the tools are other ones, each call compares again and fails.
         let session = Arc::new(session);
@@ -118,8 +105,7 @@ impl Client {
             let params = cursor.map_or_else(|| json!({}), |cursor: Value| json!({"cursor": cursor}));
             let (page, _) = self.request("tools/list", params, Some(session), attempt).await?;
             let Some(found) = page.get("tools").and_then(Value::as_array) else {
-                let message = "its list of tools is no list".to_owned();
-                return Err(Fault::Failed(CallFailure::new(FailureKind::BadResponse, message, None)));
+                return Err(Fault::Failed(bad("its list of tools is no list")));
             };
             tools.extend(found.iter().cloned());
             cursor = page.get("nextCursor").filter(|cursor| !cursor.is_null()).cloned();
@@ -129,8 +115,7 @@ impl Client {
                 return Ok(tools);
             }
         }
-        let message = format!("its list of tools has more than {MOST_PAGES} pages");
-        Err(Fault::Failed(CallFailure::new(FailureKind::BadResponse, message, None)))
+        Err(Fault::Failed(bad(format!("its list of tools has more than {MOST_PAGES} pages"))))
     }
 
     async fn request(

@@ -2,9 +2,10 @@
 
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use searchmill_engine::operator::{Attempt, CallFailure, FailureKind};
+use searchmill_engine::operator::{Attempt, CallFailure};
 use serde_json::Value;
 
+use super::super::service::bad;
 use super::super::wire::{Answered, Wire, has_type, shortened};
 use super::message::{Fault, Session, events, response};
 
@@ -49,22 +50,12 @@ impl HttpServer {
         }
         let answered = self.wire.accepted(answered).map_err(Fault::Failed)?;
         let said = shortened(&String::from_utf8_lossy(&answered.body));
-        let message =
-            if said.is_empty() { "it answered nothing".to_owned() } else { format!("no MCP response: {said}") };
-        Err(Fault::Failed(CallFailure::new(FailureKind::BadResponse, message, None)))
+        let message = if said.is_empty() { "it answered nothing" } else { &format!("no MCP response: {said}") };
+        Err(Fault::Failed(bad(message)))
     }
 
-    /// Sends a notification; its answer says nothing.
-    pub(super) async fn notify(
-        &self,
-        message: &Value,
-        session: &Session,
-        attempt: &Attempt,
-    ) -> Result<(), CallFailure> {
-        self.post(message, Some(session), attempt, None).await.map(drop)
-    }
-
-    async fn post(
+    /// Sends a message: a request with this id, or a notification.
+    pub(super) async fn post(
         &self,
         message: &Value,
         session: Option<&Session>,

@@ -4,6 +4,7 @@
 use searchmill_engine::operator::{CallFailure, Counts, FailureKind};
 use serde_json::{Map, Value, json};
 
+use super::super::service::bad;
 use super::super::wire::shortened;
 
 /// Revisions with a handshake, newest first; the first one is offered.
@@ -50,8 +51,7 @@ impl From<Fault> for CallFailure {
 }
 
 /// The request of a client.
-pub(super) fn request(id: u64, method: &str, params: Value, session: Option<&Session>) -> Value {
-    let mut params = params;
+pub(super) fn request(id: u64, method: &str, mut params: Value, session: Option<&Session>) -> Value {
     if session.is_some_and(Session::is_stateless)
         && let Some(params) = params.as_object_mut()
     {
@@ -107,8 +107,7 @@ pub(super) fn response(message: &Value, id: u64) -> Option<Result<Value, Fault>>
     if let Some(result) = message.get("result") {
         return Some(Ok(result.clone()));
     }
-    let message = "its response has no result".to_owned();
-    Some(Err(Fault::Failed(CallFailure::new(FailureKind::BadResponse, message, None))))
+    Some(Err(Fault::Failed(bad("its response has no result"))))
 }
 
 /// Reads the data of all complete server-sent events (HTML standard, section 9.2).

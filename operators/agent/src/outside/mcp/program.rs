@@ -20,11 +20,7 @@ use super::message::{Fault, response};
 
 /// An MCP server that is a program.
 pub(super) struct ProgramServer {
-    command: Vec<String>,
-    environment: Vec<String>,
-    writes: Vec<String>,
-    /// Whether a name in the params stands for all files of the program.
-    is_named: bool,
+    params: McpParams,
     timeout: Duration,
     context: Context,
     running: Mutex<Option<Talk>>,
@@ -49,22 +45,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl ProgramServer {
     pub(super) fn new(params: &McpParams, timeout: Duration, context: Context) -> Self {
-        Self {
-            command: params.command.clone().unwrap_or_default(),
-            environment: params.environment.clone(),
-            writes: params.writes.clone(),
-            is_named: params.service.is_some(),
-            timeout,
-            context,
-            running: Mutex::default(),
-        }
+        Self { params: params.clone(), timeout, context, running: Mutex::default() }
     }
 
     /// Fails if the program has read a file of the user that no key covers.
     fn covered(&self) -> Result<(), Fault> {
         let running = locked(&self.running);
         let Some(talk) = running.as_ref() else { return Ok(()) };
-        let checked = talk.program.check_opened(&self.command.join(" "), &self.context, |_| self.is_named);
+        // A name in the params stands for all files of the program.
+        let is_named = self.params.service.is_some();
+        let checked = talk.program.check_opened(&self.params.who(), &self.context, |_| is_named);
         let Err(error) = checked else { return Ok(()) };
         let failure = CallFailure::new(FailureKind::Refused, error.text(), None);
         Err(Fault::Failed(CallFailure { same_for_all: true, ..failure }))
@@ -87,13 +77,13 @@ impl ProgramServer {
                 response(&message, id).unwrap_or(Err(Fault::Gone))
             }
             Ok(Err(_)) => {
-                self.stop();
+                locked(&self.running).take();
                 let message = "the program ended before it answered; its output is in the node's log";
                 Err(Fault::Failed(CallFailure::new(FailureKind::Connection, message.to_owned(), None)))
             }
             Err(_) => {
                 // A program that hangs would let every call time out: the next request starts another one.
-                self.stop();
+                locked(&self.running).take();
                 Err(Fault::Failed(late(self.timeout)))
             }
         }
@@ -126,13 +116,10 @@ impl ProgramServer {
         Ok(receiver)
     }
 
-    fn stop(&self) {
-        locked(&self.running).take();
-    }
-
     fn start(&self) -> Result<Talk, OperatorError> {
         let given = BTreeMap::new();
-        let (command, allowed, writes) = (&self.command, &self.environment, &self.writes);
+        let command = self.params.command.as_deref().unwrap_or_default();
+        let (allowed, writes) = (&self.params.environment, &self.params.writes);
         // The timeout is one of requests: the program itself lives as long as the node.
         let program = Program { command, given, allowed, writes, seconds: 0 };
         let mut program = program.start(Stdio::piped(), &self.context)?;

@@ -38,13 +38,13 @@ impl McpTool {
     /// Prepares the client, without a request. `place` is the service's in the declaration.
     pub(crate) fn open(params: &McpParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
         let timeout = Duration::from_secs_f64(params.timeout_seconds);
-        let server = match (&params.url, &params.command) {
-            (Some(url), _) => {
+        let server = match &params.url {
+            Some(url) => {
                 let (headers, secrets) = (&params.headers, &params.secret_headers);
                 let wire = Wire::open(headers, secrets, params.api_key.as_ref(), params.timeout_seconds, context)?;
                 Server::Http(HttpServer { url: url.clone(), wire, http: context.http().clone() })
             }
-            (None, _) => Server::Program(Box::new(ProgramServer::new(params, timeout, context.clone()))),
+            None => Server::Program(Box::new(ProgramServer::new(params, timeout, context.clone()))),
         };
         let sources = params.sources(&context.resolve(""));
         let code = if sources.is_empty() { None } else { Some(Code::of_sources(sources, context)?) };
@@ -63,7 +63,7 @@ impl McpTool {
             Some(code) => format!("tools/list {}", code.digest()),
             None => "tools/list".to_owned(),
         };
-        let tools = match free.ask(&Listing { tool: self }, asked, context).await {
+        let tools = match free.ask(self, asked, context).await {
             Ok(tools) => tools,
             Err(failure) if failure.kind == FailureKind::Cancelled => return Err(OperatorError::cancelled()),
             Err(failure) => return Err(self.unusable(&failure.message)),
@@ -71,7 +71,7 @@ impl McpTool {
         let tools = self.chosen(tools).map_err(|message| self.unusable(&message))?;
         let offers = tools.iter().map(|tool| self.offer(tool)).collect();
         // Of the chosen ones alone: a change of another tool concerns no rollout.
-        self.client.expect(tools);
+        self.client.told.get_or_init(|| tools);
         offers
     }
 
@@ -128,40 +128,36 @@ impl McpTool {
     }
 }
 
-/// What is wrong with a server's list of tools.
-fn fault(tools: &[Value]) -> Option<String> {
+/// Checks a server's list of tools.
+fn check(tools: &[Value]) -> Result<(), String> {
     if tools.is_empty() || tools.len() > MOST_TOOLS {
-        return Some(format!("it lists {} tools, expected 1 to {MOST_TOOLS}", tools.len()));
+        return Err(format!("it lists {} tools, expected 1 to {MOST_TOOLS}", tools.len()));
     }
     let mut names = BTreeSet::new();
     for tool in tools {
         let Some(name) = tool.get("name").and_then(Value::as_str).filter(|name| is_tool_name(name)) else {
-            return Some(format!("it lists a tool with the name {}, which no model can call", tool["name"]));
+            return Err(format!("it lists a tool with the name {}, which no model can call", tool["name"]));
         };
         if !names.insert(name) {
-            return Some(format!("it lists the tool `{name}` twice"));
+            return Err(format!("it lists the tool `{name}` twice"));
         }
         if !matches!(tool["description"], Value::Null | Value::String(_)) {
-            return Some(format!("the description of its tool `{name}` is no text"));
+            return Err(format!("the description of its tool `{name}` is no text"));
         }
         if let Some((place, message)) = tool.get("inputSchema").and_then(schema_fault) {
-            return Some(format!("`inputSchema{place}` of its tool `{name}` {message}"));
+            return Err(format!("`inputSchema{place}` of its tool `{name}` {message}"));
         }
     }
-    None
+    Ok(())
 }
 
-/// The list of tools.
-struct Listing<'a> {
-    tool: &'a McpTool,
-}
-
-impl Exchange for Listing<'_> {
+/// The exchange about the list of tools.
+impl Exchange for McpTool {
     type Answer = Vec<Value>;
 
     async fn attempt(&self, _: &Context, attempt: &Attempt) -> Result<String, CallFailure> {
-        let tools = self.tool.client.list(attempt).await?;
-        self.tool.unchanged()?;
+        let tools = self.client.list(attempt).await?;
+        self.unchanged()?;
         Ok(Value::Array(tools).to_string())
     }
 
@@ -170,10 +166,8 @@ impl Exchange for Listing<'_> {
             return Err(format!("its definitions have {} bytes, at most {MOST_DEFINITIONS} can be used", text.len()));
         }
         let tools: Vec<Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        match fault(&tools) {
-            Some(fault) => Err(fault),
-            None => Ok(tools),
-        }
+        check(&tools)?;
+        Ok(tools)
     }
 }
 
@@ -213,7 +207,7 @@ mod tests {
     #[test]
     fn lists_that_no_model_can_be_offered_are_refused() {
         let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-        let fault = |tools: Value| fault(tools.as_array().expect("a list"));
+        let fault = |tools: Value| check(tools.as_array().expect("a list")).err();
         assert_eq!(fault(json!([tool("a"), tool("b")])), None);
         for (wrong, said) in [
             (json!([]), "0 tools"),

@@ -64,12 +64,8 @@ impl Exchange {
         })
     }
 
-    /// Sends the request once. Returns the response as it came.
-    pub(super) async fn attempt(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
-        self.send(body, context, attempt).await.map_err(|failure| redacted(failure, context.redactor()))
-    }
-
-    async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
+    /// Sends the request once. Returns the response as it came. A failure may still hold secrets.
+    pub(super) async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
         let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
         request = request.header(CONTENT_TYPE, "application/json");
         if let Some(authorization) = &self.authorization {
@@ -110,10 +106,9 @@ impl Exchange {
     ) -> Result<(Vec<u8>, Option<CallFailure>), CallFailure> {
         let mut body = Vec::new();
         loop {
-            let chunk = if is_at_the_end(&body) {
+            let chunk = if body.trim_ascii_end().ends_with(b"data: [DONE]") {
                 // Some servers send the end mark and keep the connection.
-                let ended = tokio::time::timeout(AFTER_THE_END, response.chunk()).await;
-                ended.unwrap_or(Ok(None))
+                tokio::time::timeout(AFTER_THE_END, response.chunk()).await.unwrap_or(Ok(None))
             } else {
                 response.chunk().await
             };
@@ -210,11 +205,6 @@ impl Exchange {
         let message = format!("the connection to {} failed: {cause}", self.url);
         CallFailure { help, ..CallFailure::new(kind, message, None) }
     }
-}
-
-/// Whether a body ends with the end mark of a stream.
-fn is_at_the_end(body: &[u8]) -> bool {
-    body.trim_ascii_end().ends_with(b"data: [DONE]")
 }
 
 /// Returns a failure as it is told: without secrets, and shortened.

@@ -3,7 +3,6 @@
 mod exchange;
 mod lenient_json;
 mod models;
-mod observer;
 mod remedy;
 mod request;
 mod response;
@@ -18,12 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{
-    Attempt, Call, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, Redactor, RowFailure, Usage,
+    Attempt, Call, CallFailure, Context, Counts, FailureKind, Observed, OperatorError, Prices, Redactor, RowFailure,
+    Usage,
 };
 use searchmill_schemas::{Message, Question, SampledWith};
 
 use self::exchange::{Exchange, bad_response, redacted};
-pub(crate) use self::observer::Observer;
 use self::request::{Asked, Conversation, RequestFrame};
 use self::stored_answer::{StoredAnswer, Unread};
 use super::{Actor, ChatModel, EndpointParams, Policy, Reply, RowSample};
@@ -57,7 +56,7 @@ impl Endpoint {
     /// Prepares the request of a chat that ends with these messages.
     fn asking<'a>(&'a self, messages: &[Message], sample: RowSample<'a>) -> Asking<'a> {
         let asked = Conversation::new(&self.frame, sample.number).next(messages, Offer::Nothing);
-        Asking::new(self, asked, sample.context)
+        Asking { endpoint: self, asked, context: sample.context, hopeless: AtomicBool::new(false) }
     }
 
     /// Reads a stored answer. Its failures may still hold secrets.
@@ -68,7 +67,7 @@ impl Endpoint {
         })?;
         let mut tokens = None;
         if self.record.is_some() {
-            let whole = stored.heard.tokens().whole();
+            let whole = stored.heard.tokens.clone().unwrap_or_default().whole();
             tokens = Some(whole.map_err(|message| without_tokens(message, stored.heard.withheld))?);
         }
         match stored.reply(self.format.as_ref(), redactor, tokens.is_some()) {
@@ -76,6 +75,38 @@ impl Endpoint {
             // A server that ignores `stop` or takes thoughts out would do so again: asking once more only costs.
             Err(message) => Err(CallFailure::new(FailureKind::Refused, message, None)),
         }
+    }
+}
+
+/// A model beside the rollouts, for tools: each request is an observation of the service at a place of the declaration,
+/// known by its content alone.
+pub(crate) struct Observer<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    /// Place of the endpoint among the services.
+    pub(crate) place: usize,
+    /// Whether the last call ended in a failure that a model can handle: an observation, too.
+    pub(crate) has_failed: AtomicBool,
+}
+
+impl ChatModel for Observer<'_> {
+    fn prices(&self) -> Prices {
+        ChatModel::prices(self.endpoint)
+    }
+
+    fn reply<'a>(&'a self, messages: &'a [Message], sample: RowSample<'a>) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let asking = self.endpoint.asking(messages, sample);
+        async move {
+            let observed = sample.context.observe(self.place, &asking, |_| !asking.hopeless.load(Ordering::Relaxed));
+            match observed.await? {
+                Observed::Answer(answer) => Ok(answer.reply),
+                Observed::Failed { message, usage } => {
+                    self.has_failed.store(true, Ordering::Relaxed);
+                    let usage = usage.at(&self.prices());
+                    Err(RowFailure { usage, ..RowFailure::new(FailureKind::BadResponse, message) })
+                }
+            }
+        }
+        .boxed()
     }
 }
 
@@ -134,7 +165,7 @@ impl Actor for Caller<'_> {
                 // The messages are not held while the server is waited for: they may be a copy.
                 (asked, seen.is_aside)
             };
-            let asking = Asking::new(endpoint, asked, self.context);
+            let asking = Asking { endpoint, asked, context: self.context, hopeless: AtomicBool::new(false) };
             let Answer { reply, tokens } = self.context.call(&asking).await?;
             let (Some((prompt, turn)), Some((_, record))) = (tokens, &endpoint.record) else {
                 return Ok(reply);
@@ -160,14 +191,12 @@ struct Asking<'a> {
     hopeless: AtomicBool,
 }
 
-impl<'a> Asking<'a> {
-    fn new(endpoint: &'a Endpoint, asked: Asked, context: &'a Context) -> Self {
-        Self { endpoint, asked, context, hopeless: AtomicBool::new(false) }
-    }
-
+impl Asking<'_> {
     async fn attempt(&self, attempt: &Attempt) -> Result<(Vec<u8>, Usage), CallFailure> {
-        let raw = self.endpoint.exchange.attempt(self.asked.body.clone(), self.context, attempt).await?;
-        let written = stored_answer::write(raw, u64::from(attempt.number()), self.context.redactor());
+        let redactor = self.context.redactor();
+        let sent = self.endpoint.exchange.send(self.asked.body.clone(), self.context, attempt).await;
+        let raw = sent.map_err(|failure| redacted(failure, redactor))?;
+        let written = stored_answer::write(raw, u64::from(attempt.number()), redactor);
         let (stored, heard) = written.map_err(|error| CallFailure::new(FailureKind::BadResponse, error, None))?;
         let usage = match heard {
             Ok(heard) => heard.usage(),
@@ -236,7 +265,7 @@ impl StoredAnswer {
             message.content.truncate(stop);
         }
         response::clean_message(&mut message, redactor);
-        Ok(Reply { message, model: self.heard.model(), calls: self.calls, tokens: None })
+        Ok(Reply { message, model: self.heard.model.clone(), calls: self.calls, tokens: None })
     }
 
     /// Restores the stop text that the server cut off, and drops what follows the first one.

@@ -107,10 +107,8 @@ fn help(listed: Option<&Listed>, base: &str, model: &str, words: &str) -> String
     let model = one_line(model);
     // Ollama says this of a model that was not downloaded.
     if words.contains("try pulling") {
-        return format!(
-            "run `ollama pull {model}`{}",
-            listed.map(|listed| format!("; {}", names(listed))).unwrap_or_default()
-        );
+        let names = listed.map(|listed| format!("; {}", names(listed))).unwrap_or_default();
+        return format!("run `ollama pull {model}`{names}");
     }
     match listed {
         Some(listed) if listed.base != base.trim_end_matches('/') => {

@@ -13,133 +13,87 @@ pub(super) struct Remedy {
     pub(super) asks_for_models: bool,
 }
 
-/// A failure that servers describe in one of these ways, in lower case.
+/// A failure that servers describe in one of these ways, in lower case and separated by `|`.
 struct Known {
-    words: &'static [&'static str],
+    words: &'static str,
     help: &'static str,
     counts: Counts,
 }
 
 const KNOWN: [Known; 12] = [
     Known {
-        words: &["tool-call-parser", "enable-auto-tool-choice", "tool call parser"],
+        words: "tool-call-parser|enable-auto-tool-choice|tool call parser",
         help: "start vLLM with `--enable-auto-tool-choice --tool-call-parser NAME`, SGLang with `--tool-call-parser NAME` \
                (vLLM: hermes for Qwen, llama3_json for Llama 3, mistral for Mistral; SGLang: qwen25, llama3, mistral)",
         counts: Counts::AtFirst,
     },
-    Known { words: &["--jinja"], help: "start llama-server with `--jinja`", counts: Counts::AtFirst },
+    Known { words: "--jinja", help: "start llama-server with `--jinja`", counts: Counts::AtFirst },
     Known {
-        words: &[
-            "does not support tool",
-            "does not support function",
-            "tool use is not supported",
-            "tools are not supported",
-            "support tool use",
-            "tool calling is not supported",
-        ],
+        words: "does not support tool|does not support function|tool use is not supported|tools are not supported|\
+               support tool use|tool calling is not supported",
         help: "choose a model that can call tools (`ollama show MODEL` lists `tools`), or a text protocol, such as \
                `protocol: search-r1`",
         counts: Counts::AtFirst,
     },
     Known {
-        words: &[
-            "default chat template is no longer",
-            "provide a chat template",
-            "no chat template",
-            "template not found",
-        ],
+        words: "default chat template is no longer|provide a chat template|no chat template|template not found",
         help: "start the server with a chat template (vLLM, SGLang, TGI: `--chat-template FILE`), or continue plain text: \
                `api: completions` with a text protocol",
         counts: Counts::AtFirst,
     },
     Known {
-        words: &["roles must alternate", "system role not supported"],
+        words: "roles must alternate|system role not supported",
         help: "the model's chat template does not take these messages: leave out `system_prompt`, or start the server with \
                another chat template",
         // It depends on the messages, and other rows may have others.
         counts: Counts::InARow,
     },
     Known {
-        words: &[
-            "context length",
-            "context_length",
-            "context size",
-            "context window",
-            "max_model_len",
-            "input is too long",
-            "prompt is too long",
-            "input too long",
-            "too many tokens",
-            "max_new_tokens` must be",
-            "maximum number of tokens",
-        ],
+        words: "context length|context_length|context size|context window|max_model_len|input is too long|\
+               prompt is too long|input too long|too many tokens|max_new_tokens` must be|maximum number of tokens",
         help: "the row does not fit the model's context: lower `max_tokens`, `max_turns` or the passages of a search, or \
                serve a longer context (vLLM: `--max-model-len`, SGLang: `--context-length`, llama.cpp: `-c`, Ollama: \
                `OLLAMA_CONTEXT_LENGTH`)",
         counts: Counts::Never,
     },
     Known {
-        words: &["content_filter", "content_policy", "content management policy", "moderation", "was flagged"],
+        words: "content_filter|content_policy|content management policy|moderation|was flagged",
         help: "the server refuses the content of this row",
         counts: Counts::Never,
     },
     Known {
         // Before "unsupported parameter", which the same message of OpenAI contains: the first match counts.
-        words: &["max_completion_tokens"],
+        words: "max_completion_tokens",
         help: "write `max_tokens: null` and `extra: {max_completion_tokens: 4096}`",
         counts: Counts::AtFirst,
     },
     Known {
-        words: &[
-            "insufficient_quota",
-            "exceeded your current quota",
-            "insufficient balance",
-            "credit balance",
-            "out of credits",
-        ],
+        words: "insufficient_quota|exceeded your current quota|insufficient balance|credit balance|out of credits",
         help: "the account has no credit left",
         counts: Counts::AtFirst,
     },
     Known {
         // nginx says this on a port of TLS.
-        words: &["plain http request was sent to https"],
+        words: "plain http request was sent to https",
         help: "the server speaks TLS: write `https://` in `base_url`",
         counts: Counts::AtFirst,
     },
     Known {
-        words: &["not a chat model", "only supported in v1/completions"],
+        words: "not a chat model|only supported in v1/completions",
         help: "continue plain text: `api: completions` with a text protocol, such as `protocol: search-r1`",
         counts: Counts::AtFirst,
     },
     Known {
-        words: &[
-            "unsupported parameter",
-            "unsupported value",
-            "unsupported_value",
-            "unrecognized request argument",
-            "extra inputs are not permitted",
-            "extra_forbidden",
-            "unknown field",
-        ],
+        words: "unsupported parameter|unsupported value|unsupported_value|unrecognized request argument|\
+               extra inputs are not permitted|extra_forbidden|unknown field",
         help: "the server does not take this field: leave it out of `policy.endpoint` (`temperature: null`, `extra`)",
         counts: Counts::InARow,
     },
 ];
 
-/// What servers say of a model that they do not have. A text must also name the model.
-const NO_MODEL: [&str; 11] = [
-    "not found",
-    "not exist",
-    "not be found",
-    "not a valid model",
-    "invalid model",
-    "unknown model",
-    "no such model",
-    "model_not_found",
-    "no models loaded",
-    "deploymentnotfound",
-    "not available",
-];
+/// What servers say of a model that they do not have, likewise. A text must also name the model.
+const NO_MODEL: &str = "not found|not exist|not be found|not a valid model|invalid model|unknown model|no such model|\
+    model_not_found|no models loaded|deploymentnotfound|not available";
 
 fn of(help: &str, counts: Counts) -> Remedy {
     Remedy { help: Some(help.to_owned()), counts, asks_for_models: false }
@@ -149,10 +103,11 @@ fn of(help: &str, counts: Counts) -> Remedy {
 pub(super) fn remedy(status: StatusCode, words: &str, has_key: bool) -> Remedy {
     let words = words.to_lowercase();
     // The words before the status: servers report one failure with different statuses.
-    if let Some(known) = KNOWN.iter().find(|known| known.words.iter().any(|word| words.contains(word))) {
+    if let Some(known) = KNOWN.iter().find(|known| known.words.split('|').any(|word| words.contains(word))) {
         return of(known.help, known.counts);
     }
-    let names_no_model = words.contains("model") && NO_MODEL.iter().any(|word| words.contains(word));
+    let unknown = Remedy { help: None, counts: Counts::AtFirst, asks_for_models: true };
+    let names_no_model = words.contains("model") && NO_MODEL.split('|').any(|word| words.contains(word));
     match status {
         StatusCode::UNAUTHORIZED if has_key => {
             of("check the API key in the variable that `api_key` names", Counts::AtFirst)
@@ -170,12 +125,8 @@ pub(super) fn remedy(status: StatusCode, words: &str, has_key: bool) -> Remedy {
             of("the server loads the model: wait, or raise `retry: {max_attempts: …, backoff: …}`", Counts::InARow)
         }
         // A wrong path gives 404, or 405 where it takes only GET; vLLM and OpenAI answer 404 for a wrong model, too.
-        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-            Remedy { help: None, counts: Counts::AtFirst, asks_for_models: true }
-        }
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if names_no_model => {
-            Remedy { help: None, counts: Counts::AtFirst, asks_for_models: true }
-        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => unknown,
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if names_no_model => unknown,
         _ if status.is_redirection() => Remedy { help: None, counts: Counts::AtFirst, asks_for_models: false },
         _ if status.is_server_error() => of("the server's log says more", Counts::InARow),
         _ => Remedy { help: None, counts: Counts::InARow, asks_for_models: false },

@@ -34,16 +34,6 @@ enum Form {
     Prompt,
 }
 
-impl Form {
-    fn before(self) -> &'static str {
-        match self {
-            Self::Chat => ",\"messages\":[",
-            Self::Continued => ",\"continue_final_message\":true,\"add_generation_prompt\":false,\"messages\":[",
-            Self::Prompt => ",\"prompt\":\"",
-        }
-    }
-}
-
 impl RequestFrame {
     /// Builds the frame for these params and the format's tools and stop texts. `records`: with the answers' tokens.
     pub(super) fn new(params: &EndpointParams, format: &dyn ChatFormat, records: bool) -> Self {
@@ -156,7 +146,12 @@ impl<'a> Conversation<'a> {
         // Before the first turn there is no text that could be continued.
         let begun = !self.text.is_empty();
         let form = if begun || self.frame.form == Form::Prompt { self.frame.form } else { Form::Chat };
-        let parts = [&self.frame.head, transport, tools, &seed, form.before()].map(str::as_bytes);
+        let before = match form {
+            Form::Chat => ",\"messages\":[",
+            Form::Continued => ",\"continue_final_message\":true,\"add_generation_prompt\":false,\"messages\":[",
+            Form::Prompt => ",\"prompt\":\"",
+        };
+        let parts = [&self.frame.head, transport, tools, &seed, before].map(str::as_bytes);
         let mut body = parts.concat();
         body.reserve(messages.len() + self.text.len() + 64);
         body.extend_from_slice(messages);

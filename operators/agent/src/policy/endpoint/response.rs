@@ -23,7 +23,8 @@ const GIVEN_UP: [&str; 2] = ["abort", "error"];
 /// An answer of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Heard {
-    model: Option<String>,
+    /// The model name reported by the endpoint.
+    pub(super) model: Option<String>,
     message: WireMessage,
     #[serde(default)]
     usage: TokenUsage,
@@ -65,16 +66,6 @@ impl Heard {
         }
         let usage = usage.unwrap_or_default();
         Self { model, message, usage, finish_reason, stop_reason: None, tokens: None, withheld: false }
-    }
-
-    /// The answer's tokens.
-    pub(super) fn tokens(&self) -> WireTokens {
-        self.tokens.clone().unwrap_or_default()
-    }
-
-    /// The model name reported by the endpoint.
-    pub(super) fn model(&self) -> Option<String> {
-        self.model.clone()
     }
 
     /// Returns the answer, unless the server gave it up.
@@ -168,12 +159,9 @@ fn clean(value: &mut Value, redactor: &Redactor) {
 /// Removes secrets from the texts of a message: joined texts may contain a secret that no part contained.
 pub(super) fn clean_message(message: &mut Message, redactor: &Redactor) {
     if !redactor.is_empty() {
-        redactor.clean_all(
-            std::iter::once(&mut message.content).chain(&mut message.reasoning).chain(&mut message.finish_reason),
-        );
-        redactor.clean_all(
-            message.tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]),
-        );
+        let Message { content, reasoning, finish_reason, tool_calls, .. } = message;
+        redactor.clean_all(std::iter::once(content).chain(reasoning).chain(finish_reason));
+        redactor.clean_all(tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]));
     }
 }
 
@@ -248,7 +236,7 @@ mod tests {
         let body = json!({"model": "m-1", "choices": [{"message": message, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
         let heard = read(body.to_string().as_bytes()).expect("a message");
-        assert_eq!(heard.model().as_deref(), Some("m-1"));
+        assert_eq!(heard.model.as_deref(), Some("m-1"));
         let kept = serde_json::to_vec(&heard).expect("JSON");
         let again: Heard = serde_json::from_slice(&kept).expect("what was kept");
         assert_eq!(again, heard);
@@ -362,7 +350,7 @@ mod tests {
         ] {
             let heard = heard(usage.clone());
             assert_eq!((heard.usage().prompt_tokens, heard.usage().completion_tokens), wanted, "{usage}");
-            assert_eq!((heard.model().as_deref(), heard.message().tool_calls[0].id.as_str()), (Some("3"), "7"));
+            assert_eq!((heard.model.as_deref(), heard.message().tool_calls[0].id.as_str()), (Some("3"), "7"));
         }
     }
 
@@ -379,7 +367,7 @@ mod tests {
         tokens.add(Some(json!([1])), Some(json!([2])), Some(json!({"token_logprobs": [-1]})));
         heard.tokens = tokens.reported();
         heard.clean(&redactor);
-        assert!(heard.withheld && heard.tokens() == WireTokens::default());
+        assert!(heard.withheld && heard.tokens.is_none());
         let kept = serde_json::to_string(&heard).expect("JSON");
         assert!(!kept.contains("5f3a") && !kept.contains("20260101"), "{kept}");
         let mut message = heard.message();

@@ -11,8 +11,7 @@ use searchmill_engine::operator::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::response;
-use super::response::Heard;
+use super::response::{self, Heard};
 use super::stream;
 
 /// Longer bodies are stored compressed: each token of a streamed answer is an event of some hundred bytes.

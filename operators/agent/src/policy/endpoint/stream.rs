@@ -108,20 +108,15 @@ impl Joined {
             // Servers send `null` with every piece until the last.
             self.stop_reason = stopped_by.filter(|_| self.finish_reason.is_some()).or(self.stop_reason.take());
             self.content.push_str(&choice.text.unwrap_or_default());
-            if let Some(delta) = choice.delta.or(choice.message) {
-                self.delta(delta);
+            let mut delta = choice.delta.or(choice.message).unwrap_or_default();
+            self.reasoning.push_str(&delta.thought().unwrap_or_default());
+            self.content.push_str(&delta.content.as_ref().map(text).unwrap_or_default());
+            self.content.push_str(&delta.refusal.unwrap_or_default());
+            for call in delta.tool_calls {
+                self.call(call);
             }
         }
         Ok(())
-    }
-
-    fn delta(&mut self, mut delta: WireMessage) {
-        self.reasoning.push_str(&delta.thought().unwrap_or_default());
-        self.content.push_str(&delta.content.as_ref().map(text).unwrap_or_default());
-        self.content.push_str(&delta.refusal.unwrap_or_default());
-        for call in delta.tool_calls {
-            self.call(call);
-        }
     }
 
     /// Adds a piece to its call, or begins a new call.
@@ -259,8 +254,8 @@ mod tests {
             let calls: Vec<_> = message.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
             assert_eq!(calls, [("a", "{\"query\":\"x\"}"), ("b", "{}")]);
             assert_eq!((message.prompt_tokens, message.completion_tokens), (Some(5), Some(9)));
-            assert_eq!((message.finish_reason.as_deref(), heard.model().as_deref()), (Some("tool_calls"), Some("m")));
-            assert_eq!(heard.tokens().whole().expect("tokens").0, [1]);
+            assert_eq!((message.finish_reason.as_deref(), heard.model.as_deref()), (Some("tool_calls"), Some("m")));
+            assert_eq!(heard.tokens.unwrap_or_default().whole().expect("tokens").0, [1]);
         }
     }
 

@@ -117,10 +117,10 @@ impl WireCall {
                 // The name alone, where its fields stand in the call.
                 serde_json::from_str(raw.get()).map(|name| CallFields { name, ..CallFields::default() })
             };
-            match read {
-                Ok(fields) => function = fields,
-                Err(_) => return Self { arguments: Some(raw.get().to_owned()), ..Self::default() },
-            }
+            let Ok(fields) = read else {
+                return Self { arguments: Some(raw.get().to_owned()), ..Self::default() };
+            };
+            function = fields;
         }
         Self {
             index: call.index.as_ref().and_then(index),
@@ -270,12 +270,8 @@ pub(super) fn error_message(error: &Value) -> String {
 
 /// Returns text, the joined text parts of a list, or any other value as JSON text.
 pub(super) fn text(content: &Value) -> String {
-    match content {
-        Value::Array(parts) => {
-            parts.iter().filter_map(|part| part.get("text").or(part.get("refusal")).unwrap_or(part).as_str()).collect()
-        }
-        other => worded(other.clone()).unwrap_or_default(),
-    }
+    let Value::Array(parts) = content else { return worded(content.clone()).unwrap_or_default() };
+    parts.iter().filter_map(|part| part.get("text").or(part.get("refusal")).unwrap_or(part).as_str()).collect()
 }
 
 /// Returns the thoughts among the parts of a content (Mistral: `{"type": "thinking", "thinking": [parts of text]}`).

@@ -31,14 +31,8 @@ const PARALLEL_SEARCHES: usize = 3;
 
 /// The teacher.
 pub struct EvidenceTeacher {
-    params: EvidenceParams,
-    protocol: Arc<dyn Protocol>,
-}
-
-impl EvidenceTeacher {
-    pub fn new(params: EvidenceParams, protocol: Arc<dyn Protocol>) -> Self {
-        Self { params, protocol }
-    }
+    pub params: EvidenceParams,
+    pub protocol: Arc<dyn Protocol>,
 }
 
 impl Policy for EvidenceTeacher {
@@ -84,14 +78,15 @@ struct Teacher<'a> {
 
 impl Actor for Teacher<'_> {
     fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        if let Some(request) = messages.last().filter(|last| last.is_aside()) {
-            return futures::future::ready(Ok(self.choose(request))).boxed();
-        }
-        let remark = self.take_in(messages);
-        let queries = if offer == Offer::Tools { self.next_queries() } else { Vec::new() };
-        let mut message =
-            if queries.is_empty() { self.conclude(&remark, messages) } else { self.search(&remark, &queries) };
-        message.prompt_tokens = Some(messages.iter().map(words).sum());
+        let (mut message, read) = if let Some(request) = messages.last().filter(|last| last.is_aside()) {
+            (self.choose(request), std::slice::from_ref(request))
+        } else {
+            let remark = self.take_in(messages);
+            let queries = if offer == Offer::Tools { self.next_queries() } else { Vec::new() };
+            let ends = queries.is_empty();
+            (if ends { self.conclude(&remark, messages) } else { self.search(&remark, &queries) }, messages)
+        };
+        message.prompt_tokens = Some(read.iter().map(words).sum());
         message.completion_tokens = Some(words(&message));
         async move { Ok(Reply { message, model: None, calls: 1, tokens: None }) }.boxed()
     }
@@ -130,7 +125,7 @@ impl Teacher<'_> {
         let mut wording = self.wording();
         match results.as_slice() {
             [] => String::new(),
-            new if new.iter().all(|message| message.error.is_some()) => wording.failed(),
+            new if new.iter().all(|message| message.error.is_some()) => wording.pick(wording::FAILED).to_owned(),
             _ => wording.remark(&found, open),
         }
     }
@@ -138,7 +133,13 @@ impl Teacher<'_> {
     /// Returns the next queries; empty if everything is found or all attempts are used.
     fn next_queries(&mut self) -> Vec<String> {
         if self.pieces.is_empty() {
-            return self.null_query().into_iter().collect();
+            self.searches += 1;
+            // The question itself, then its key words.
+            return match self.searches {
+                1 => vec![self.question.question.trim().to_owned()],
+                2..=SEARCHES_WITHOUT_EVIDENCE => vec![plan::key_words(&self.question.question, &[], 8)],
+                _ => Vec::new(),
+            };
         }
         let attempts = self.settings.params.attempts;
         let open = (0..self.pieces.len()).filter(|&i| self.pieces[i].is_worth_a_try(attempts));
@@ -168,16 +169,6 @@ impl Teacher<'_> {
         queries
     }
 
-    /// Query for a question without evidence: the question itself, then its key words.
-    fn null_query(&mut self) -> Option<String> {
-        self.searches += 1;
-        match self.searches {
-            1 => Some(self.question.question.trim().to_owned()),
-            2..=SEARCHES_WITHOUT_EVIDENCE => Some(plan::key_words(&self.question.question, &[], 8)),
-            _ => None,
-        }
-    }
-
     fn search(&mut self, remark: &str, queries: &[String]) -> Message {
         let mut wording = self.wording();
         let lead = if remark.is_empty() { wording.opening(queries) } else { wording.onward(queries) };
@@ -191,23 +182,20 @@ impl Teacher<'_> {
         let gold = if has_all { readable(&self.question.golden_answers, messages) } else { None };
         let mut wording = self.wording();
         let (close, answer) = match gold {
-            Some(answer) => (wording.answer(), answer.trim()),
-            None => (wording.insufficient(), INSUFFICIENT),
+            Some(answer) => (wording.pick(wording::ANSWERS), answer.trim()),
+            None => (wording.pick(wording::GIVING_UP), INSUFFICIENT),
         };
         // The question is the user's message, too: it stands before all messages of the model.
         let requested = messages.iter().any(Message::is_model)
             && messages.last().is_some_and(|last| last.role == Role::User.name());
-        self.settings.protocol.write(&Speech::Answer { remark, thought: joined(remark, &close), answer, requested })
+        self.settings.protocol.write(&Speech::Answer { remark, thought: joined(remark, close), answer, requested })
     }
 
     /// Chooses the listed passages that show evidence not found yet.
-    fn choose(&self, request: &Message) -> Reply {
+    fn choose(&self, request: &Message) -> Message {
         let open = self.pieces.iter().filter(|piece| piece.is_due()).map(|piece| piece.evidence.as_ref());
         let chosen = choice::chosen(request, open, self.settings.params.matches);
-        let mut message = self.settings.protocol.write(&Speech::Choice(&chosen));
-        message.prompt_tokens = Some(words(request));
-        message.completion_tokens = Some(words(&message));
-        Reply { message, model: None, calls: 1, tokens: None }
+        self.settings.protocol.write(&Speech::Choice(&chosen))
     }
 }
 
@@ -275,7 +263,7 @@ mod tests {
     /// Answers each call with the evidence whose title the query contains, as an index would.
     fn play(question: &Question, sample: u32, params: EvidenceParams, shown: bool) -> Vec<Message> {
         let settings = ProtocolSettings { tool: Some("search"), ..ProtocolSettings::default() };
-        let teacher = EvidenceTeacher::new(params, ProtocolParams::ToolCall.open(&settings));
+        let teacher = EvidenceTeacher { params, protocol: ProtocolParams::ToolCall.open(&settings) };
         let harness = searchmill_engine::operator::testing::Harness::new();
         let context = harness.context();
         let mut actor = teacher.begin(question, sample, &context);

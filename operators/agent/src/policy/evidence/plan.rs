@@ -31,15 +31,13 @@ pub(super) struct Step {
 
 /// The distinct pieces to find.
 pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
-    let mut unique: Vec<&Evidence> = Vec::new();
+    let mut pieces: Vec<Piece<'_>> = Vec::new();
     for evidence in &question.evidence {
-        if !unique.contains(&evidence) {
-            unique.push(evidence);
+        if pieces.iter().all(|piece| *piece.evidence != *evidence) {
+            let mut piece = Piece::new(Cow::Borrowed(evidence));
+            piece.notice(&question.question);
+            pieces.push(piece);
         }
-    }
-    let mut pieces: Vec<_> = unique.into_iter().map(|evidence| Piece::new(Cow::Borrowed(evidence))).collect();
-    for piece in &mut pieces {
-        piece.notice(&question.question);
     }
     pieces
 }
@@ -70,7 +68,10 @@ impl<'a> Piece<'a> {
 
     /// The title without its disambiguation; empty if there is none.
     fn title(&self) -> &str {
-        self.evidence.title.as_deref().map(bare_title).unwrap_or_default()
+        let title = self.evidence.title.as_deref().unwrap_or_default();
+        // `Kiss and Tell (1945 film)` → `Kiss and Tell`.
+        let bare = title.split(" (").next().unwrap_or(title).trim();
+        if bare.is_empty() { title.trim() } else { bare }
     }
 
     pub(super) fn is_worth_a_try(&self, attempts: u32) -> bool {
@@ -189,12 +190,6 @@ impl Hidden {
         let text = normalize_sought(text);
         self.0.iter().find(|answer| contains_words(&text, answer))
     }
-}
-
-/// Removes the disambiguation from a title: `Kiss and Tell (1945 film)` → `Kiss and Tell`.
-fn bare_title(title: &str) -> &str {
-    let bare = title.split(" (").next().unwrap_or(title).trim();
-    if bare.is_empty() { title.trim() } else { bare }
 }
 
 /// Words without meaning for a search.

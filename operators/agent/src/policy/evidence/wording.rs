@@ -58,9 +58,12 @@ const NOT_FOUND: &[&str] = &[
     "Nothing here supports an answer yet.",
 ];
 
-const FAILED: &[&str] = &["That search could not be run.", "The search gave an error.", "This search did not work."];
+/// Sentences after a failed search.
+pub(super) const FAILED: &[&str] =
+    &["That search could not be run.", "The search gave an error.", "This search did not work."];
 
-const ANSWERS: &[&str] = &[
+/// Sentences before the answer.
+pub(super) const ANSWERS: &[&str] = &[
     "That settles it.",
     "With this, the question can be answered.",
     "These passages are enough to answer.",
@@ -68,7 +71,8 @@ const ANSWERS: &[&str] = &[
     "Nothing more is needed.",
 ];
 
-const GIVING_UP: &[&str] = &[
+/// Sentences before giving up.
+pub(super) const GIVING_UP: &[&str] = &[
     "The searches did not bring up what is needed to answer.",
     "After several searches the passages still do not support an answer.",
     "The collection does not seem to contain the facts that are asked for.",
@@ -77,7 +81,7 @@ const GIVING_UP: &[&str] = &[
 
 impl Wording<'_> {
     /// Picks one of the sentences; empty for a plain teacher.
-    fn pick(&mut self, among: &[&'static str]) -> &'static str {
+    pub(super) fn pick(&mut self, among: &[&'static str]) -> &'static str {
         match self.style {
             EvidenceWording::Varied => among.choose(self.chance).copied().unwrap_or_default(),
             EvidenceWording::Plain => "",
@@ -111,21 +115,6 @@ impl Wording<'_> {
         }
         let said = self.pick(FOUND).replace("{f}", &facts.join(" "));
         if open == 0 { said } else { format!("{said} {}", self.pick(STILL_OPEN)) }
-    }
-
-    /// Sentence after a failed search.
-    pub(super) fn failed(&mut self) -> String {
-        self.pick(FAILED).to_owned()
-    }
-
-    /// Sentence before the answer.
-    pub(super) fn answer(&mut self) -> String {
-        self.pick(ANSWERS).to_owned()
-    }
-
-    /// Sentence before giving up.
-    pub(super) fn insufficient(&mut self) -> String {
-        self.pick(GIVING_UP).to_owned()
     }
 }
 
@@ -168,9 +157,9 @@ mod tests {
                 wording.onward(&queries),
                 wording.remark(&[quoted(&evidence)], 1),
                 wording.remark(&[], 2),
-                wording.failed(),
-                wording.answer(),
-                wording.insufficient(),
+                wording.pick(FAILED).to_owned(),
+                wording.pick(ANSWERS).to_owned(),
+                wording.pick(GIVING_UP).to_owned(),
             ];
             assert!(said.iter().all(|text| !text.contains('{') && !text.contains("  ")), "{said:?}");
         }

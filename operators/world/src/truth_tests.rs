@@ -45,7 +45,9 @@ fn sentences(text: &str) -> impl Iterator<Item = String> {
 fn statements(world: &World) -> Statements {
     let names: BTreeMap<Kind, BTreeSet<String>> = Kind::ALL
         .into_iter()
-        .map(|kind| (kind, (0..world.count(kind)).map(|i| world.name(super::entity::Entity::new(kind, i))).collect()))
+        .map(|kind| {
+            (kind, (0..world.count(kind)).map(|i| world.name(super::entity::Entity { kind, index: i })).collect())
+        })
         .collect();
     let patterns: Vec<_> =
         Relation::ALL.into_iter().flat_map(|one| patterns(one).into_iter().map(move |p| (one, p))).collect();
@@ -72,7 +74,7 @@ fn the_documents_state_each_fact_once_and_withhold_the_answers_of_null_questions
     let mut checked = 0;
     for kind in Kind::ALL {
         for index in 0..world.count(kind) {
-            let subject = super::entity::Entity::new(kind, index);
+            let subject = super::entity::Entity { kind, index };
             for relation in Relation::about(kind) {
                 let fact = super::fact::Fact { subject, relation };
                 let wanted: Vec<String> = world.stated(fact).map(|value| world.written(value)).into_iter().collect();
@@ -80,7 +82,7 @@ fn the_documents_state_each_fact_once_and_withhold_the_answers_of_null_questions
                 let found = said.get(&(relation, world.name(subject))).unwrap_or(&empty);
                 let fitting: Vec<String> = match world.value(fact).and_then(super::value::Value::entity) {
                     Some(object) => {
-                        let all = (0..world.count(object.kind)).map(|i| super::entity::Entity::new(object.kind, i));
+                        let all = (0..world.count(object.kind)).map(|index| super::entity::Entity { index, ..object });
                         all.map(|one| world.name(one)).filter(|name| found.contains(name)).collect()
                     }
                     None => found.iter().cloned().collect(),
