@@ -26,7 +26,9 @@ pub(super) fn exceeds(page: &str, most: usize) -> bool {
     while !rest.is_empty() {
         let (piece, after) = rest.split_at(rest.floor_char_boundary(STEP));
         parser.process(StrTendril::from_slice(piece));
-        if tree.borrow().is_last_below(most) {
+        let seen = tree.borrow();
+        // Whether the last node lies deeper than `most`.
+        if std::iter::successors(Some(seen.last), |node| seen.nodes[*node].parent).nth(most + 1).is_some() {
             return true;
         }
         rest = after;
@@ -80,18 +82,6 @@ impl Tree {
         if let Some(index) = siblings.iter().rposition(|sibling| *sibling == child) {
             siblings.remove(index);
         }
-    }
-
-    fn move_children(&mut self, from: usize, to: usize) {
-        for child in std::mem::take(&mut self.nodes[from].children) {
-            self.nodes[child].parent = Some(to);
-            self.nodes[to].children.push(child);
-        }
-    }
-
-    /// Whether the last node lies deeper than `most`.
-    fn is_last_below(&self, most: usize) -> bool {
-        std::iter::successors(Some(self.last), |node| self.nodes[*node].parent).nth(most + 1).is_some()
     }
 
     /// Returns how deep nodes lie below the document.
@@ -188,7 +178,11 @@ impl TreeSink for Sink {
     }
 
     fn reparent_children(&self, node: &usize, parent: &usize) {
-        self.0.borrow_mut().move_children(*node, *parent);
+        let mut tree = self.0.borrow_mut();
+        for child in std::mem::take(&mut tree.nodes[*node].children) {
+            tree.nodes[child].parent = Some(*parent);
+            tree.nodes[*parent].children.push(child);
+        }
     }
 
     fn is_mathml_annotation_xml_integration_point(&self, handle: &usize) -> bool {

@@ -217,21 +217,15 @@ impl Body {
             return;
         }
         if self.cells > 0 {
-            self.text.push_str(&paragraph.replace('\n', " "));
-            self.text.push(' ');
+            self.text += &format!("{} ", paragraph.replace('\n', " "));
             return;
         }
         match style {
             Some(Style::Title) if self.title.is_none() => self.title = Some(paragraph.replace('\n', " ")),
             Some(Style::Heading(level)) => {
-                self.text.push_str(&"#".repeat(level));
-                self.text.push(' ');
-                self.text.push_str(&paragraph.replace('\n', " "));
+                self.text += &format!("{} {}", "#".repeat(level), paragraph.replace('\n', " "));
             }
-            None if is_item => {
-                self.text.push_str("- ");
-                self.text.push_str(paragraph);
-            }
+            None if is_item => self.text += &format!("- {paragraph}"),
             Some(Style::Title) | None => self.text.push_str(paragraph),
         }
         self.text.push_str("\n\n");

@@ -53,14 +53,6 @@ pub struct Documents<'a> {
     large: Mutex<()>,
 }
 
-/// Rows and rejects of a part.
-#[derive(Default)]
-struct Rows {
-    documents: Vec<Document>,
-    rejects: Vec<Reject>,
-    skipped: u64,
-}
-
 impl<'a> Documents<'a> {
     /// Files and records with more than `limit` bytes are rejected.
     pub fn new(context: &'a Context, compression: Compression, limit: u64) -> Self {
@@ -124,14 +116,14 @@ impl<'a> Documents<'a> {
     /// # Errors
     /// Fails if a file cannot be read, other than by its content.
     pub fn read(&self, part: Part) -> Result<Decoded, OperatorError> {
-        let mut rows = Rows::default();
+        let (mut documents, mut rejects, mut skipped) = (Vec::new(), Vec::new(), 0);
         let file = match part.0 {
             Inner::Files(files) => {
                 for file in &files {
                     self.context.check_cancelled()?;
                     match self.file(file)? {
-                        Ok(document) => rows.documents.push(document),
-                        Err(fault) => rows.rejects.push(reject(&file.below, fault)),
+                        Ok(document) => documents.push(document),
+                        Err(fault) => rejects.push(reject(&file.below, fault)),
                     }
                 }
                 files.first().map_or_else(|| Arc::from(""), |file| Arc::clone(&file.name))
@@ -143,18 +135,17 @@ impl<'a> Documents<'a> {
                         self.record(&file, &record).map_err(|fault| Bad { offset, fault })
                     });
                     match read {
-                        Ok(Some(document)) => rows.documents.push(document),
-                        Ok(None) => rows.skipped += 1,
-                        Err(bad) => rows.rejects.push(reject(&name_of(&file, bad.offset), bad.fault)),
+                        Ok(Some(document)) => documents.push(document),
+                        Ok(None) => skipped += 1,
+                        Err(bad) => rejects.push(reject(&name_of(&file, bad.offset), bad.fault)),
                     }
                 }
                 file.name
             }
         };
-        let lines = vec![0; rows.documents.len()];
-        let batch = to_batch(&rows.documents)?;
+        let (batch, lines) = (to_batch(&documents)?, vec![0; documents.len()]);
         let (dropped, nulled, remarks) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
-        Ok(Decoded { file, batch, lines, rejects: rows.rejects, dropped, nulled, remarks, skipped: rows.skipped })
+        Ok(Decoded { file, batch, lines, rejects, dropped, nulled, remarks, skipped })
     }
 
     fn file(&self, file: &SourceFile) -> Result<Result<Document, Fault>, OperatorError> {

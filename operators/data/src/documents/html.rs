@@ -73,10 +73,7 @@ fn depth_at_most(page: &str) -> usize {
     let (mut depth, mut most) = (0_usize, 0);
     for at in memchr::memchr_iter(b'<', bytes) {
         let rest = &bytes[at + 1..];
-        let (ends, name) = match rest.strip_prefix(b"/") {
-            Some(name) => (true, name),
-            None => (false, rest),
-        };
+        let name = rest.strip_prefix(b"/").unwrap_or(rest);
         let length = name.iter().take(16).take_while(|byte| byte.is_ascii_alphanumeric()).count();
         if length == 0 || !name[0].is_ascii_alphabetic() {
             continue;
@@ -84,6 +81,7 @@ fn depth_at_most(page: &str) -> usize {
         if SHALLOW.iter().any(|shallow| shallow.as_bytes().eq_ignore_ascii_case(&name[..length])) {
             continue;
         }
+        let ends = name.len() < rest.len();
         depth = if ends { depth.saturating_sub(1) } else { depth + 1 };
         most = most.max(depth);
     }

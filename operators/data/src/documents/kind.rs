@@ -126,14 +126,11 @@ impl Kind {
     /// Returns the kind of a `Content-Type`, without its parameters.
     pub(super) fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match media_type.as_str() {
-            "text/plain" => Some(Self::Text),
-            "text/markdown" => Some(Self::Markdown),
-            "text/html" | "application/xhtml+xml" => Some(Self::Html),
-            "application/pdf" => Some(Self::Pdf),
-            "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => Some(Self::Docx),
-            _ => None,
+        if media_type == "application/xhtml+xml" {
+            return Some(Self::Html);
         }
+        let mut kinds = [Self::Text, Self::Markdown, Self::Html, Self::Pdf, Self::Docx].into_iter();
+        kinds.find(|kind| kind.media_type() == media_type)
     }
 
     pub(super) fn media_type(self) -> &'static str {

@@ -112,9 +112,8 @@ pub(super) async fn download(
     let shows_end = response.headers().contains_key("transfer-encoding") || response.version() >= Version::HTTP_2;
     if named.is_none() && !shows_end {
         let message = format!("the server does not say how long `{shown}` is, so that a cut could not be noticed");
-        return Err(
-            OperatorError::machine(message).with_help("download the file by other means, and read it from disk")
-        );
+        let help = "download the file by other means, and read it from disk";
+        return Err(OperatorError::machine(message).with_help(help));
     }
     let mut found = 0;
     loop {

@@ -44,11 +44,8 @@ impl HubFile {
                 return None;
             }
         }
-        Some(Self {
-            repository: format!("{organisation}/{name}"),
-            revision: revision.to_owned(),
-            path: path.to_owned(),
-        })
+        let (repository, revision) = (format!("{organisation}/{name}"), revision.to_owned());
+        Some(Self { repository, revision, path: path.to_owned() })
     }
 }
 

@@ -92,13 +92,8 @@ impl Opened {
     pub(super) fn new(context: &Context, variables: &[String], writes: &[String], mut exempt: Vec<PathBuf>) -> Self {
         let directory = std::path::absolute(context.resolve("")).unwrap_or_else(|_| context.resolve(""));
         exempt.extend(writes.iter().map(|path| plain(&directory.join(path))));
-        Self {
-            exempt,
-            places: Places::of(&directory, context.scratch(), variables),
-            directory: plain(&directory),
-            start: SystemTime::now() - TICK,
-            state: Mutex::default(),
-        }
+        let (places, directory) = (Places::of(&directory, context.scratch(), variables), plain(&directory));
+        Self { places, exempt, directory, start: SystemTime::now() - TICK, state: Mutex::default() }
     }
 
     /// Whether a file may be the user's, and is not noted yet. Asks no file system.
@@ -139,8 +134,7 @@ impl Opened {
             return;
         }
         let found = std::fs::metadata(path);
-        let makes = flags & libc::O_CREAT != 0 && found.is_err() || flags & libc::O_TRUNC != 0;
-        if makes {
+        if flags & libc::O_CREAT != 0 && found.is_err() || flags & libc::O_TRUNC != 0 {
             state.created.insert(path.to_owned());
             return;
         }
@@ -242,14 +236,8 @@ impl Places {
                 others.extend(std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute()));
             }
         }
-        Self {
-            own,
-            others,
-            home: std::env::home_dir(),
-            temporary: std::env::temp_dir(),
-            start: SystemTime::now() - TICK,
-            known: Mutex::default(),
-        }
+        let (home, temporary) = (std::env::home_dir(), std::env::temp_dir());
+        Self { own, others, home, temporary, start: SystemTime::now() - TICK, known: Mutex::default() }
     }
 
     /// Whether a path says that a file may be the user's.
@@ -311,8 +299,7 @@ impl Places {
         }
         let is_environment = folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir();
         let is = is_environment || folder.join("format").is_file() && folder.join("artifacts").is_dir();
-        known.insert(folder.to_owned(), is);
-        is
+        *known.entry(folder.to_owned()).or_insert(is)
     }
 
     /// Returns a path as it can be written in a pipeline; a listed folder ends with a slash.

@@ -27,17 +27,15 @@ impl JsonRows {
     /// # Errors
     /// Fails if a column has no form in JSON.
     pub fn of(batch: &RecordBatch) -> Result<Self, OperatorError> {
-        let mut text = Vec::new();
-        let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
+        let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
         let batch = with_bytes_as_text(batch).map_err(|(column, _)| {
             let help = "encode it by `sql`: `encode(…, 'base64')`";
             OperatorError::data(format!("the column `{column}` holds bytes that are not UTF-8 text")).with_help(help)
         })?;
         writer.write(&batch).and_then(|()| writer.finish())?;
         // A batch without columns has rows all the same.
-        if batch.num_columns() == 0 {
-            text = b"{}\n".repeat(batch.num_rows());
-        }
+        let is_bare = batch.num_columns() == 0;
+        let text = if is_bare { b"{}\n".repeat(batch.num_rows()) } else { writer.into_inner() };
         let ends = memchr::memchr_iter(b'\n', &text).map(|at| at + 1).collect();
         let not_finite = not_finite(&batch).iter().map(|field| field.name().clone()).collect();
         Ok(Self { text, ends, not_finite })
@@ -170,9 +168,6 @@ pub(super) fn write_batch(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError>
 
 /// Reads the batches of a stream; an empty one has none.
 pub(super) fn read_batches(bytes: &[u8]) -> CalledBatch {
-    if bytes.is_empty() {
-        return CalledBatch::Rows(Vec::new());
-    }
     match batches_of(bytes) {
         Ok(batches) => CalledBatch::Rows(batches),
         Err(error) => {
@@ -183,9 +178,12 @@ pub(super) fn read_batches(bytes: &[u8]) -> CalledBatch {
 }
 
 fn batches_of(bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
-    let (mut table, mut batches) = (ArrowTable::stream(bytes)?, Vec::new());
-    while let Some(batch) = table.next_batch()? {
-        batches.push(batch);
+    let mut batches = Vec::new();
+    if !bytes.is_empty() {
+        let mut table = ArrowTable::stream(bytes)?;
+        while let Some(batch) = table.next_batch()? {
+            batches.push(batch);
+        }
     }
     Ok(batches)
 }

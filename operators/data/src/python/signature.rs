@@ -16,7 +16,7 @@ pub struct Signature {
     pub(super) wrong: Option<Wrong>,
 }
 
-/// Why it says nothing.
+/// What is wrong with a file, and where: it is no Python, or the signature says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wrong {
     pub(super) message: String,

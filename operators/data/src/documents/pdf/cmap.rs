@@ -44,12 +44,12 @@ impl CharacterMap {
                 Token::Hex(hex) => match (section, codes.as_slice(), list) {
                     // The code was the number before.
                     (Section::Characters, [code], _) => {
-                        map.single.insert(*code, text(&units(&hex)));
+                        map.single.insert(*code, String::from_utf16_lossy(&units(&hex)));
                         codes.clear();
                     }
                     (Section::Ranges, [first, last], Some(next)) => {
                         if let Some(code) = first.checked_add(next).filter(|code| code <= last) {
-                            map.single.insert(code, text(&units(&hex)));
+                            map.single.insert(code, String::from_utf16_lossy(&units(&hex)));
                         }
                         list = next.checked_add(1);
                     }
@@ -72,16 +72,12 @@ impl CharacterMap {
         let (first, (last, units)) = self.ranges.range(..=code).next_back()?;
         let (end, before) = units.split_last()?;
         let end = u16::try_from(code - first).ok().filter(|_| code <= *last)?.wrapping_add(*end);
-        Some(text(&[before, &[end]].concat()))
+        Some(String::from_utf16_lossy(&[before, &[end]].concat()))
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.single.is_empty() && self.ranges.is_empty()
     }
-}
-
-fn text(units: &[u16]) -> String {
-    String::from_utf16_lossy(units)
 }
 
 /// Returns the UTF-16 units of a target; a single byte is a character, too.

@@ -130,12 +130,10 @@ impl<'a> Font<'a> {
     /// # Errors
     /// Fails if its character map is larger than [`MAX_MAP`].
     pub(super) fn new(document: &'a Document, font: &'a Dictionary, most: u64) -> Result<Self, Error> {
-        let (map, cost) = match font.get_deref(b"ToUnicode", document).and_then(Object::as_stream) {
-            Ok(stream) => match stream.get_plain_content_with_limit(MAX_MAP) {
-                Ok(bytes) => (CharacterMap::parse(&bytes), bytes.len() as u64),
-                Err(error @ Error::Decompress(DecompressError::MemoryLimitExceeded { .. })) => return Err(error),
-                Err(_) => (CharacterMap::default(), 0),
-            },
+        let map = font.get_deref(b"ToUnicode", document).and_then(Object::as_stream);
+        let (map, cost) = match map.and_then(|stream| stream.get_plain_content_with_limit(MAX_MAP)) {
+            Ok(bytes) => (CharacterMap::parse(&bytes), bytes.len() as u64),
+            Err(error @ Error::Decompress(DecompressError::MemoryLimitExceeded { .. })) => return Err(error),
             Err(_) => (CharacterMap::default(), 0),
         };
         let subtype = font.get_deref(b"Subtype", document).and_then(Object::as_name).unwrap_or_default();

@@ -100,7 +100,8 @@ fn filtered(command: &mut Command) -> Result<UnixStream> {
         if let Some(listener) = listener() {
             passed_on(&theirs, &listener)?;
             drop(listener);
-            arrived(&theirs)?;
+            // Until the listener has arrived; repeats interrupted calls.
+            (&theirs).read_exact(&mut [0])?;
         }
         // Later, the thread that started the program may end before it.
         dies_with_parent(false)
@@ -120,12 +121,6 @@ fn dies_with_parent(dies: bool) -> Result<()> {
     // SAFETY: the call takes a number.
     let set = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
     if set == 0 { Ok(()) } else { Err(Error::last_os_error()) }
-}
-
-/// Waits until the listener has arrived.
-fn arrived(mut socket: &UnixStream) -> Result<()> {
-    // Repeats interrupted calls.
-    socket.read_exact(&mut [0])
 }
 
 /// Installs the filter in this process. Returns its listener; `None` where filters are forbidden.
