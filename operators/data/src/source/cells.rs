@@ -49,10 +49,9 @@ impl<'a> CellBlocks<'a> {
     /// # Errors
     /// Fails if the first line cannot be read.
     pub(crate) fn plain(reader: impl Read + 'a, names: &[&str]) -> std::io::Result<Self> {
-        let reader: Box<dyn Read + 'a> = Box::new(reader);
         let mut plain = ReaderBuilder::new();
         plain.delimiter(b'\t').flexible(true).quoting(false).has_headers(false);
-        let mut reader = plain.from_reader(reader);
+        let mut reader = plain.from_reader(Box::new(reader) as Box<dyn Read + 'a>);
         let width = reader.byte_headers().map_err(of_reader)?.len();
         let header: Vec<String> = names.iter().take(width).map(|name| (*name).to_owned()).collect();
         Ok(Self { reader, header: header.into() })

@@ -12,15 +12,13 @@ use searchmill_text::unambiguous::{Unambiguous, insert_once};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::cells;
 use super::column::{Column, Fill, Fit, Scalar, fill_fields, fill_gaps, unknown_field};
-use super::conversation;
 use super::foreign::Absent;
 use super::layout::Layout;
 use super::mapping::Origin;
 use super::recognised::not_utf8;
 use super::record::{Block, Decoded, Fault, Place, Records};
-use super::strict;
+use super::{cells, conversation, strict};
 
 /// How records become rows.
 pub enum Decoder {
@@ -64,6 +62,9 @@ pub enum Ids {
     /// From the first column, chosen by the user; a row without an id is rejected.
     Required,
 }
+
+/// What should be told about a row that was read.
+type Remark = Option<&'static str>;
 
 /// Each column has an origin.
 pub struct Mapped {
@@ -217,13 +218,7 @@ impl<'de> Visitor<'de> for Row<'_> {
 }
 
 impl Mapped {
-    fn value(
-        &self,
-        columns: &mut [Column],
-        row: usize,
-        number: u64,
-        record: &Value,
-    ) -> Result<Option<&'static str>, Fault> {
+    fn value(&self, columns: &mut [Column], row: usize, number: u64, record: &Value) -> Result<Remark, Fault> {
         let Value::Object(fields) = record else { return Err(Fault::row("the record is not a JSON object")) };
         let mut values = Vec::with_capacity(columns.len());
         for (column, origin) in columns.iter().zip(&self.origins) {
@@ -268,16 +263,12 @@ impl Decoder {
     pub fn decode(&self, block: Block) -> Result<Decoded, OperatorError> {
         match self {
             Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {
-                Raw::Json(bytes) => {
-                    let has_constants = direct.json(columns, row, number, &bytes)?;
-                    Ok(Noted { has_constants, remark: None })
-                }
-                Raw::Cells(cells) => Direct::cells(columns, row, &cells?).map(|()| Noted::default()),
+                Raw::Json(bytes) => Ok((direct.json(columns, row, number, &bytes)?, None)),
+                Raw::Cells(cells) => Direct::cells(columns, row, &cells?).map(|()| (false, None)),
             }),
             Self::Mapped(mapped) => by_row(&block, &mapped.target, |columns, row, number, record| {
                 let (value, has_constants) = record.value()?;
-                let remark = mapped.value(columns, row, number, &value)?;
-                Ok(Noted { has_constants, remark })
+                Ok((has_constants, mapped.value(columns, row, number, &value)?))
             }),
             Self::Layout(layout, RecordKind::Question, added) => {
                 by_layout(&block, added, to_batch::<Question>, |n, _, record| Ok(vec![layout.question(n, record)?]))
@@ -347,10 +338,11 @@ impl Block {
     }
 }
 
+/// Decodes a block row by row. `read` returns whether numbers that JSON lacks became null, and a remark.
 fn by_row(
     block: &Block,
     direct: &Direct,
-    read: impl Fn(&mut [Column], usize, u64, Raw<'_>) -> Result<Noted, Fault>,
+    read: impl Fn(&mut [Column], usize, u64, Raw<'_>) -> Result<(bool, Remark), Fault>,
 ) -> Result<Decoded, OperatorError> {
     let mut columns = direct.columns()?;
     let (mut lines, mut rejects) = (Vec::with_capacity(block.count()), block.rejects.clone());
@@ -358,10 +350,10 @@ fn by_row(
     for (number, (line, bytes, record)) in (block.first..).zip(block.raw()) {
         let row = lines.len();
         match read(&mut columns, row, number, record) {
-            Ok(noted) => {
+            Ok((has_constants, remark)) => {
                 lines.push(line);
-                nulled.extend(noted.has_constants.then_some(line));
-                remarks.extend(noted.remark);
+                nulled.extend(has_constants.then_some(line));
+                remarks.extend(remark);
             }
             Err(fault) => {
                 // Columns before the fault have a value of this row already.
@@ -378,14 +370,6 @@ fn by_row(
     }
     let batch = direct.batch(&mut columns, lines.len())?;
     Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped, nulled, remarks, skipped: 0 })
-}
-
-/// What should be told about a row that was read.
-#[derive(Default)]
-struct Noted {
-    /// Whether numbers that JSON lacks became null.
-    has_constants: bool,
-    remark: Option<&'static str>,
 }
 
 /// Names the encoding of a record that could not be parsed because it is not UTF-8.

@@ -16,6 +16,7 @@ const SYNONYMS: [&str; 7] = ["target", "targets", "ground_truth", "gold", "label
 const SEARCHED: usize = 100;
 
 /// Collects warnings.
+#[derive(Default)]
 pub struct Notes {
     rows: u64,
     answered: bool,
@@ -32,9 +33,7 @@ pub struct Notes {
 impl Notes {
     /// Starts collecting for a record kind. Only questions need answers.
     pub fn new(kind: RecordKind) -> Self {
-        let answered = kind != RecordKind::Question;
-        let (unused, dropped) = (BTreeSet::new(), BTreeSet::new());
-        Self { rows: 0, answered, unused, dropped, nulled: (0, String::new()), remarks: BTreeSet::new() }
+        Self { answered: kind != RecordKind::Question, ..Self::default() }
     }
 
     /// Counts records of a file in which numbers that JSON lacks became null, by their lines.

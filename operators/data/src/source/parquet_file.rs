@@ -210,11 +210,7 @@ fn unreadable(shown: &str, error: &dyn Display) -> OperatorError {
 
 /// Returns the fields with this unit for the leaves with these numbers. `next`: the number of the next leaf.
 fn with_unit(fields: &Fields, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> Fields {
-    let mut changed = Vec::with_capacity(fields.len());
-    for field in fields {
-        changed.push(field_with_unit(field, next, leaves, unit));
-    }
-    changed.into()
+    fields.iter().map(|field| field_with_unit(field, next, leaves, unit)).collect()
 }
 
 fn field_with_unit(field: &FieldRef, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> FieldRef {

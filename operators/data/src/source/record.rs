@@ -141,13 +141,8 @@ impl Fault {
         // A character has at most four bytes.
         let text = String::from_utf8_lossy(&record[..record.len().min(4 * DETAIL_CHARS)]);
         let detail: String = text.chars().take(DETAIL_CHARS).collect();
-        Reject {
-            id: format!("{file}:{line}"),
-            kind: self.kind.to_owned(),
-            message: self.message,
-            attempts: 1,
-            detail: Some(detail),
-        }
+        let (id, kind) = (format!("{file}:{line}"), self.kind.to_owned());
+        Reject { id, kind, message: self.message, attempts: 1, detail: Some(detail) }
     }
 }
 

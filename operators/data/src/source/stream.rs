@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use object_store::{GetResultPayload, ObjectStoreExt};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use super::format::{Compression, Format, decompressed};
+use super::format::{Compression, Format, Reading, decompressed};
 use super::location::{Place, SourceFile};
 use super::recognised::check_start;
 use super::record::Unreadable;
@@ -23,17 +23,13 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 ///
 /// # Errors
 /// Fails if it cannot be opened.
-pub fn bytes(
-    file: &SourceFile,
-    compression: Compression,
-    context: &Context,
-) -> Result<Box<dyn Read + Send>, OperatorError> {
+pub fn bytes(file: &SourceFile, compression: Compression, context: &Context) -> Result<Reading, OperatorError> {
     let opened = match &file.place {
         Place::Local(path) => context.block_on(store::local_file(path)),
         Place::Remote(store, path) => context.block_on(store.get(path)),
     };
     let opened = opened.map_err(|error| store::failed(&file.shown, error))?;
-    let raw: Box<dyn Read + Send> = match opened.payload {
+    let raw: Reading = match opened.payload {
         // A watched file that changes while it is read fails the node: its key names the old content.
         GetResultPayload::File(opened, _) => match &file.place {
             Place::Local(path) => context.watched(path, Box::new(opened)),
@@ -55,12 +51,12 @@ pub(crate) fn text(
     format: Format,
     compression: Compression,
     context: &Context,
-) -> Result<Box<dyn Read + Send>, OperatorError> {
+) -> Result<Reading, OperatorError> {
     let reader = bytes(file, compression, context)?;
     checked(reader, &file.name, format).map_err(|error| broken(file, &error))
 }
 
-fn checked(mut reader: Box<dyn Read + Send>, name: &str, format: Format) -> std::io::Result<Box<dyn Read + Send>> {
+fn checked(mut reader: Reading, name: &str, format: Format) -> std::io::Result<Reading> {
     let mut start = Vec::new();
     reader.by_ref().take(START).read_to_end(&mut start)?;
     if start.is_empty() && Compression::of_name(name) != Compression::None {
