@@ -63,8 +63,10 @@ impl TermQuery {
     fn bounds(&self, segment: usize) -> Vec<f32> {
         let mut bounds = vec![0.0; self.terms.len() + 1];
         for (position, term) in self.terms.iter().enumerate().rev() {
+            // An upper bound of the factors in the list.
             let most = match &term.known.lists[segment] {
-                Some(list) => list.most(),
+                Some(List::Unpacked(list)) => list.most,
+                Some(List::Packed(_)) => 1.0,
                 None => 0.0,
             };
             bounds[position] = bounds[position + 1] + term.weight * most * SLACK;

@@ -2,7 +2,6 @@
 //! apostrophes and white space.
 
 use regex::{Regex, RegexBuilder};
-use tokenizers::NormalizedString;
 
 /// Phrases with which a model takes back, doubts or checks what it said; version 1. The phrases extend the examples of
 /// Seungyoun's reproduction of Search-R1 (think again, re-verify, let's reconsider, upon closer inspection), whose own
@@ -82,7 +81,7 @@ pub fn unify(text: &str) -> String {
 }
 
 fn nfkc(text: String) -> String {
-    let mut normalized = NormalizedString::from(text);
+    let mut normalized = tokenizers::NormalizedString::from(text);
     normalized.nfkc();
     normalized.get().to_owned()
 }

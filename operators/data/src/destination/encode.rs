@@ -9,7 +9,6 @@ use arrow::datatypes::FieldRef;
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, make_encoder};
 use arrow::json::{Writer, WriterBuilder};
-use flate2::write::GzEncoder;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -41,7 +40,7 @@ pub fn text<W: Write + Send>(
 ) -> Result<W, OperatorError> {
     Ok(match compression {
         Compression::Gz => {
-            let mut packed = GzEncoder::new(target, flate2::Compression::default());
+            let mut packed = flate2::write::GzEncoder::new(target, flate2::Compression::default());
             write_text(rows, format, &mut packed, context)?;
             packed.finish()?
         }

@@ -1,6 +1,5 @@
 //! How deep the elements of an HTML page are nested, by the rules of HTML.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -118,7 +117,7 @@ impl TreeSink for Sink {
 
     fn finish(self) {}
 
-    fn parse_error(&self, _: Cow<'static, str>) {}
+    fn parse_error(&self, _: std::borrow::Cow<'static, str>) {}
 
     fn get_document(&self) -> usize {
         ROOT

@@ -1,7 +1,5 @@
 //! What a file is: by its name, and by its first bytes.
 
-use memchr::memmem;
-
 use super::content::{damaged, wrong_type};
 use crate::source::format::{endings, unpacked_name};
 use crate::source::record::Fault;
@@ -76,7 +74,7 @@ impl Found {
         // UTF-16 has zeros too.
         let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
         let is_binary = !is_wide && start.contains(&0);
-        match memmem::find(&start[..start.len().min(1024)], b"%PDF-") {
+        match memchr::memmem::find(&start[..start.len().min(1024)], b"%PDF-") {
             Some(at) if at > 0 && !is_binary => return Self::TextBeforePdf { is_html: is_html(start) },
             Some(_) => return Self::Pdf,
             None => {}
@@ -164,7 +162,7 @@ impl Kind {
             | (Some(Self::Docx), Found::Zip) => claimed,
             (None, Found::Html) => Some(Self::Html),
             (None, Found::Pdf | Found::TextBeforePdf { .. }) => Some(Self::Pdf),
-            (None, Found::Zip) if memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
+            (None, Found::Zip) if memchr::memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
             (None, Found::Text) => Some(Self::Text),
             _ => None,
         }

@@ -128,16 +128,14 @@ impl Hub {
         }
         let error =
             OperatorError::data(format!("{} answers {status} for `{location}`{}", self.endpoint, words(response)));
-        Err(match status {
+        Err(error.with_help(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.token.is_none() => {
-                error.with_help("the data set is private or gated: set HF_TOKEN")
+                "the data set is private or gated: set HF_TOKEN"
             }
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                error.with_help("HF_TOKEN does not grant access to this data set")
-            }
-            StatusCode::NOT_FOUND => error.with_help("check organisation, name, path and revision"),
-            _ => error,
-        })
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "HF_TOKEN does not grant access to this data set",
+            StatusCode::NOT_FOUND => "check organisation, name, path and revision",
+            _ => return Err(error),
+        }))
     }
 }
 

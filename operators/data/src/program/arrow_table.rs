@@ -10,8 +10,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
-use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{read_dictionary, read_footer_length, read_record_batch};
 use arrow::ipc::{self, MessageHeader, MetadataVersion, root_as_footer, root_as_message};
 
@@ -163,7 +161,7 @@ impl Message {
         if !schema.endianness().equals_to_target_endianness() {
             return Err("its numbers have another order of bytes".to_owned());
         }
-        Ok(Arc::new(decoded(|| Ok::<_, ArrowError>(fb_to_schema(schema)))?))
+        Ok(Arc::new(decoded(|| Ok::<_, String>(ipc::convert::fb_to_schema(schema)))?))
     }
 
     /// Returns the record batch, or keeps the dictionary and returns `None`.

@@ -6,7 +6,6 @@
 //! `writes` names, do not count. Nor do folders that are listed to find modules, and those that build tools look through
 //! without need: the working directory and those above it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -341,10 +340,9 @@ fn has_module(paths: &[PathBuf]) -> bool {
 
 /// Whether a path lies in `lib/python3.12` of an interpreter, wherever it is installed.
 fn has_library_of_python(path: &Path) -> bool {
-    let parts: Vec<Cow<'_, str>> = path.iter().map(OsStr::to_string_lossy).collect();
-    parts
-        .windows(2)
-        .any(|pair| pair[0].starts_with("lib") && (pair[1].starts_with("python2") || pair[1].starts_with("python3")))
+    let parts: Vec<_> = path.iter().map(OsStr::to_string_lossy).collect();
+    let mut pairs = parts.windows(2);
+    pairs.any(|pair| pair[0].starts_with("lib") && ["python2", "python3"].iter().any(|name| pair[1].starts_with(name)))
 }
 
 fn is_hidden(name: &OsStr) -> bool {

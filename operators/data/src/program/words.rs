@@ -151,13 +151,10 @@ fn first_braces(word: &str) -> Option<(usize, usize, Vec<String>)> {
             continue;
         }
         let choices: Vec<String> = cuts.windows(2).map(|cut| word[cut[0] + 1..cut[1]].to_owned()).collect();
-        if let [only] = choices.as_slice() {
-            if let Some(numbers) = numbers(only) {
-                return Some((start, end, numbers));
-            }
-            continue;
+        let choices = if let [only] = choices.as_slice() { numbers(only) } else { Some(choices) };
+        if let Some(choices) = choices {
+            return Some((start, end, choices));
         }
-        return Some((start, end, choices));
     }
     None
 }

@@ -1,14 +1,11 @@
 //! What goes to a function and comes back: rows as JSON lines, batches as Arrow IPC streams.
 
 use arrow::array::RecordBatch;
-use arrow::ipc::writer::StreamWriter;
 use arrow::json::writer::{LineDelimited, WriterBuilder};
 use searchmill_engine::operator::OperatorError;
-use searchmill_schemas::with_bytes_as_text;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::program::ArrowTable;
 use crate::source::parquet_file::not_finite;
 
 /// Rows as JSON objects, with explicit nulls.
@@ -28,7 +25,7 @@ impl JsonRows {
     /// Fails if a column has no form in JSON.
     pub fn of(batch: &RecordBatch) -> Result<Self, OperatorError> {
         let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
-        let batch = with_bytes_as_text(batch).map_err(|(column, _)| {
+        let batch = searchmill_schemas::with_bytes_as_text(batch).map_err(|(column, _)| {
             let help = "encode it by `sql`: `encode(…, 'base64')`";
             OperatorError::data(format!("the column `{column}` holds bytes that are not UTF-8 text")).with_help(help)
         })?;
@@ -161,7 +158,7 @@ pub(super) fn read_failure(text: &[u8]) -> Result<Failure, serde_json::Error> {
 
 /// Writes a batch as a stream.
 pub(super) fn write_batch(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
-    let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema())?;
+    let mut writer = arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema())?;
     writer.write(batch)?;
     Ok(writer.into_inner()?)
 }
@@ -180,7 +177,7 @@ pub(super) fn read_batches(bytes: &[u8]) -> CalledBatch {
 fn batches_of(bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
     let mut batches = Vec::new();
     if !bytes.is_empty() {
-        let mut table = ArrowTable::stream(bytes)?;
+        let mut table = crate::program::ArrowTable::stream(bytes)?;
         while let Some(batch) = table.next_batch()? {
             batches.push(batch);
         }

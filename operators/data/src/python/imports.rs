@@ -16,7 +16,6 @@ use super::environment::Interpreter;
 use super::function::{PythonFunction, absolute};
 use super::seen::{GRAIN, Seen};
 use super::signature::{Signature, Wrong};
-use crate::program::located;
 
 /// The script that finds the modules.
 const SCRIPT: &str = concat!(include_str!("project.py"), include_str!("signature.py"), include_str!("imports.py"));
@@ -202,7 +201,7 @@ fn depends(question: &Question, answer: &Answer) -> Seen {
     }
     paths.extend(answer.files.iter().chain(&answer.absent).chain(&answer.site).cloned());
     if let Some(word) = question.words.first()
-        && let Some(program) = located(word, &question.directory)
+        && let Some(program) = crate::program::located(word, &question.directory)
     {
         let mut start = [0; 2];
         let read = std::fs::File::open(&program).and_then(|mut file| file.read_exact(&mut start));

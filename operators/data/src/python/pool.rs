@@ -14,7 +14,6 @@ use super::answer::{Called, CalledBatch, Failure, JsonRows, Why};
 use super::function::PythonFunction;
 use super::known::Known;
 use super::worker::Worker;
-use crate::program::Program;
 
 /// The script of a process.
 const SCRIPT: &str = concat!(
@@ -227,7 +226,7 @@ impl Pool {
             ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
         ]);
         let (allowed, writes) = (&function.environment, &function.writes);
-        let program = Program { command: &words, given, allowed, writes, seconds: function.seconds };
+        let program = crate::program::Program { command: &words, given, allowed, writes, seconds: function.seconds };
         let running = program.start(Stdio::piped(), context)?;
         // Where the system does not report opened files, the process reports its own.
         let listens = !running.is_observed();

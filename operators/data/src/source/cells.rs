@@ -6,7 +6,6 @@ use std::sync::Arc;
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::column::Scalar;
-use super::quotes::Quotes;
 use super::recognised::{check_header, not_utf8};
 use super::record::{Fault, Unreadable};
 
@@ -26,7 +25,7 @@ impl<'a> CellBlocks<'a> {
     /// Fails if the header cannot be read, is not UTF-8, repeats a column, or is separated otherwise.
     pub(crate) fn new(reader: impl Read + 'a, delimiter: u8, quotes: bool) -> std::io::Result<Self> {
         let reader: Box<dyn Read + 'a> =
-            if quotes { Box::new(Quotes::new(reader, delimiter)) } else { Box::new(reader) };
+            if quotes { Box::new(super::quotes::Quotes::new(reader, delimiter)) } else { Box::new(reader) };
         let mut reader = ReaderBuilder::new().delimiter(delimiter).quoting(quotes).flexible(true).from_reader(reader);
         let mut header: Vec<String> = Vec::new();
         for name in reader.byte_headers().map_err(of_reader)? {

@@ -16,7 +16,6 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 
 use super::python_list::{ListText, list_of};
-use super::strict;
 
 /// How strictly values must match the column type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +233,7 @@ impl Column {
         if let Scalar::Text(text) = scalar {
             // In a list of texts, `12` is a text; in a column of numbers, it is a number.
             if !nested || text.trim_start().starts_with(['[', '{']) {
-                match strict::value(text.as_bytes()) {
+                match super::strict::value(text.as_bytes()) {
                     Ok(value) if !value.is_string() => {
                         return Fill(self).deserialize(&value).map_err(|error| error.to_string());
                     }

@@ -13,10 +13,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Vis
 use serde_json::{Map, Value};
 
 use super::column::{Column, Fill, Fit, Scalar, fill_fields, fill_gaps, unknown_field};
-use super::foreign::Absent;
 use super::layout::Layout;
 use super::mapping::Origin;
-use super::recognised::not_utf8;
 use super::record::{Block, Decoded, Fault, Place, Records};
 use super::{cells, conversation, strict};
 
@@ -73,7 +71,7 @@ pub struct Mapped {
     /// Target columns.
     pub target: Direct,
     /// Columns of trajectories that are derived.
-    pub absent: Option<Absent>,
+    pub absent: Option<super::foreign::Absent>,
     /// Places of `messages` and `protocol`, if the rows are trajectories.
     pub conversation: Option<[usize; 2]>,
 }
@@ -375,7 +373,7 @@ fn by_row(
 /// Names the encoding of a record that could not be parsed because it is not UTF-8.
 fn explained(fault: Fault, bytes: &[u8]) -> Fault {
     if fault.kind == "bad_line"
-        && let Some(message) = not_utf8(bytes)
+        && let Some(message) = super::recognised::not_utf8(bytes)
     {
         return Fault { message, ..fault };
     }

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use flate2::read::MultiGzDecoder;
 use schemars::JsonSchema;
 use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
@@ -132,7 +131,7 @@ pub(crate) fn decompressed(raw: Reading, compression: Compression) -> std::io::R
         named => named,
     };
     Ok(match found {
-        Compression::Gz => Box::new(MultiGzDecoder::new(raw)),
+        Compression::Gz => Box::new(flate2::read::MultiGzDecoder::new(raw)),
         Compression::Zst => Box::new(zstd::stream::read::Decoder::with_buffer(raw)?),
         Compression::Auto | Compression::None => Box::new(raw),
     })

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
 use searchmill_engine::operator::{Context, OperatorError, Source, pattern_folder};
-use url::Url;
 
 use super::format::{Compression, ENDINGS};
 use super::store;
@@ -73,12 +72,8 @@ pub fn files_ending(
             }
             Some(_) => remote(location, endings, context)?,
         };
-        for file in files {
-            // A pattern may match a file that another location names.
-            if known.insert(file.shown.clone()) {
-                found.push(file);
-            }
-        }
+        // A pattern may match a file that another location names.
+        found.extend(files.into_iter().filter(|file| known.insert(file.shown.clone())));
     }
     Ok(found)
 }
@@ -192,8 +187,8 @@ fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<Sou
         Some(at) => &location[..=location[..at].rfind('/').unwrap_or(at)],
         None => location,
     };
-    let url =
-        Url::parse(base).map_err(|error| OperatorError::pipeline(format!("`{location}` is not a URL: {error}")))?;
+    let url = url::Url::parse(base)
+        .map_err(|error| OperatorError::pipeline(format!("`{location}` is not a URL: {error}")))?;
     if url.query().is_some() {
         return Err(OperatorError::pipeline(format!("`{location}` has a query, which object stores do not support"))
             .with_help("download the file, or remove `?…`"));

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use searchmill_engine::spec::closest;
 use searchmill_schemas::{RecordKind, text_column, text_value};
 use serde_json::{Map, Value};
 
@@ -71,7 +70,7 @@ impl Notes {
                 let name = name.to_lowercase();
                 name.contains("answer") || SYNONYMS.contains(&name.as_str())
             });
-            if let Some(name) = named.or_else(|| closest(ANSWERS, names)) {
+            if let Some(name) = named.or_else(|| searchmill_engine::spec::closest(ANSWERS, names)) {
                 warning += &format!("; did you mean `{name}`? Write `columns: {{{ANSWERS}: {name}}}`");
             }
             lines.push(warning);

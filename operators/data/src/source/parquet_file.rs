@@ -9,7 +9,6 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, TimestampMicrosecondArray, TimestampNanosecondArray,
     TimestampSecondArray, new_empty_array,
 };
-use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float32Type, Float64Type, Schema, SchemaRef, TimeUnit};
 use bytes::{Buf, Bytes};
 use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt};
@@ -169,20 +168,16 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         }
         let microseconds: Vec<TimestampMicrosecondArray> = self.stamps(leaf, TimeUnit::Microsecond)?;
         let nanoseconds: Vec<TimestampNanosecondArray> = self.stamps(leaf, TimeUnit::Nanosecond)?;
-        let mut are_whole = true;
-        for (micro, nano) in microseconds.iter().flatten().flatten().zip(nanoseconds.iter().flatten().flatten()) {
-            // Both wrap around alike, so that their difference is the part of a microsecond.
-            are_whole &= nano.wrapping_sub(micro.wrapping_mul(1000)) == 0;
-        }
+        let mut pairs = microseconds.iter().flatten().flatten().zip(nanoseconds.iter().flatten().flatten());
+        // Both wrap around alike, so that their difference is the part of a microsecond.
+        let are_whole = pairs.all(|(micro, nano)| nano.wrapping_sub(micro.wrapping_mul(1000)) == 0);
         if furthest <= NANOSECOND_SECONDS * 1000 && are_whole {
             return Ok(false);
         }
         let name = self.metadata.parquet_schema().column(leaf).path().string();
-        let error = self.wrong(&format!(
-            "the column `{name}` holds times that neither nanoseconds (1677 to 2262) nor microseconds hold"
-        ));
-        Err(error
-            .with_help("write the column again as 64-bit timestamps (in Spark: outputTimestampType TIMESTAMP_MICROS)"))
+        let fault = "holds times that neither nanoseconds (1677 to 2262) nor microseconds hold";
+        let help = "write the column again as 64-bit timestamps (in Spark: outputTimestampType TIMESTAMP_MICROS)";
+        Err(self.wrong(&format!("the column `{name}` {fault}")).with_help(help))
     }
 
     /// Returns the values of a column of timestamps in a unit.
@@ -272,7 +267,7 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
             }
         }
         rows.retain(|row| are_fit[*row]);
-        texts = with_bytes_as_text(&filter_record_batch(batch, &BooleanArray::from(are_fit))?);
+        texts = with_bytes_as_text(&arrow::compute::filter_record_batch(batch, &BooleanArray::from(are_fit))?);
     }
     let texts = texts.map_err(|(column, _)| OperatorError::engine(format!("`{column}` is no text")))?;
     let (mut fields, mut columns) = (Vec::new(), Vec::new());

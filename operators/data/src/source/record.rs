@@ -2,11 +2,8 @@
 //! a block.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use csv::ByteRecord;
 use searchmill_schemas::Reject;
 
 /// Bytes of records parsed together: large enough to keep workers busy, small enough to fit in memory.
@@ -52,14 +49,14 @@ pub enum Records {
     /// from 1.
     Json { bytes: Vec<u8>, places: Vec<Place>, members: bool },
     /// Cell rows below a header.
-    Cells { header: Arc<[String]>, rows: Vec<(u64, ByteRecord)> },
+    Cells { header: Arc<[String]>, rows: Vec<(u64, csv::ByteRecord)> },
 }
 
 /// The position of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Byte range in the block.
-    pub range: Range<usize>,
+    pub range: std::ops::Range<usize>,
     /// Line in the file, from 1.
     pub line: u64,
 }
@@ -79,7 +76,7 @@ pub struct Decoded {
     /// File name.
     pub file: Arc<str>,
     /// Accepted rows.
-    pub batch: RecordBatch,
+    pub batch: arrow::array::RecordBatch,
     /// Line of each accepted row.
     pub lines: Vec<u64>,
     /// Rejected rows.

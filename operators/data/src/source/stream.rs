@@ -4,13 +4,11 @@ use std::io::{Cursor, Read};
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use object_store::{GetResultPayload, ObjectStoreExt};
 use searchmill_engine::operator::{Context, OperatorError};
 
 use super::format::{Compression, Format, Reading, decompressed};
 use super::location::{Place, SourceFile};
-use super::recognised::check_start;
 use super::record::Unreadable;
 use super::store;
 
@@ -62,7 +60,7 @@ fn checked(mut reader: Reading, name: &str, format: Format) -> std::io::Result<R
     if start.is_empty() && Compression::of_name(name) != Compression::None {
         return Err(Unreadable::error("it is empty: a compressed file has at least a header", "fetch it again"));
     }
-    check_start(&start, format)?;
+    super::recognised::check_start(&start, format)?;
     if start.starts_with(BYTE_ORDER_MARK) {
         start.drain(..BYTE_ORDER_MARK.len());
     }
@@ -85,7 +83,7 @@ pub fn broken(file: &SourceFile, error: &std::io::Error) -> OperatorError {
 }
 
 struct StreamReader {
-    stream: BoxStream<'static, object_store::Result<Bytes>>,
+    stream: futures::stream::BoxStream<'static, object_store::Result<Bytes>>,
     chunk: Bytes,
     context: Context,
 }

@@ -1,7 +1,6 @@
 //! JSON values as they are written: a key that stands twice is a fault, and so is a whole number beyond 64 bits. The
 //! constants that Python's tools write where JSON has no number (`NaN`, `Infinity`, `-Infinity`) are null.
 
-use memchr::memchr2;
 use searchmill_text::unambiguous::Unambiguous;
 use serde::Deserialize;
 use serde_json::Value;
@@ -69,7 +68,7 @@ fn whole_number(record: &[u8], index: usize) -> Option<(&str, usize)> {
 
 fn is_in_string(record: &[u8], index: usize) -> bool {
     let (mut at, mut inside) = (0, false);
-    while let Some(found) = memchr2(b'"', b'\\', &record[at..index]) {
+    while let Some(found) = memchr::memchr2(b'"', b'\\', &record[at..index]) {
         inside ^= record[at + found] == b'"';
         // The character behind a backslash is escaped.
         at = index.min(at + found + if record[at + found] == b'\\' { 2 } else { 1 });

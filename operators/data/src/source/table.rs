@@ -4,19 +4,16 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::json::LineDelimitedWriter;
 use searchmill_engine::operator::{Context, OperatorError};
 use searchmill_schemas::Reject;
 
 use super::cells::CellBlocks;
 use super::format::{Compression, Format};
-use super::lines::LineBlocks;
 use super::location::SourceFile;
 use super::ordered::Flow;
 use super::parquet_file::{self, Readable};
 use super::record::{Block, Cut, Fault, MAX_RECORD_BYTES, Place, Records};
 use super::stream;
-use super::values::ValueBlocks;
 
 /// How files are split into records.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +81,7 @@ fn file_blocks(
 fn text_blocks(file: &str, reader: impl Read, splitting: Splitting, push: &mut Push) -> io::Result<Option<Flow>> {
     let flow = match (splitting.format, splitting.cut) {
         (Format::Json, cut) => {
-            let mut blocks = ValueBlocks::new(reader, cut);
+            let mut blocks = super::values::ValueBlocks::new(reader, cut);
             while let Some((bytes, places)) = blocks.next()? {
                 let records = Records::Json { bytes, places, members: cut == Cut::Members };
                 if push(records, Vec::new(), Vec::new()) == Flow::Stop {
@@ -105,7 +102,7 @@ fn text_blocks(file: &str, reader: impl Read, splitting: Splitting, push: &mut P
 }
 
 fn line_blocks(file: &str, reader: impl Read, push: &mut Push) -> io::Result<Flow> {
-    let mut blocks = LineBlocks::new(reader);
+    let mut blocks = super::lines::LineBlocks::new(reader);
     while let Some(block) = blocks.next()? {
         let mut rejects = Vec::new();
         for line in block.oversized {
@@ -153,7 +150,7 @@ type Taken = (Records, Vec<Reject>, Vec<u64>);
 /// Writes rows as JSON. Rows with bytes that are no text are rejected; numbers that JSON lacks are null.
 fn json_records(batch: &RecordBatch, line: u64, file: &SourceFile) -> Result<Taken, OperatorError> {
     let Readable { batch, rows, rejected, not_finite } = parquet_file::readable(batch)?;
-    let mut writer = LineDelimitedWriter::new(Vec::new());
+    let mut writer = arrow::json::LineDelimitedWriter::new(Vec::new());
     writer.write(&batch)?;
     writer.finish()?;
     let bytes = writer.into_inner();

@@ -102,16 +102,9 @@ impl<R: Read> ValueBlocks<R> {
         if first && self.buffer.starts_with(b"\xef\xbb\xbf") {
             self.scanned = 3;
         }
-        self.scan();
-        let Some(fault) = self.state.fault else { return Ok(()) };
-        self.count_lines(self.scanned);
-        Err(broken(&format!("line {}: {fault}", self.line)))
-    }
-
-    fn scan(&mut self) {
         while self.scanned < self.buffer.len() && self.state.fault.is_none() {
             if self.state.in_string && !self.skip_string() {
-                return;
+                break;
             }
             if self.scanned < self.buffer.len() {
                 self.step(self.buffer[self.scanned]);
@@ -119,6 +112,9 @@ impl<R: Read> ValueBlocks<R> {
                 self.scanned += usize::from(self.state.fault.is_none());
             }
         }
+        let Some(fault) = self.state.fault else { return Ok(()) };
+        self.count_lines(self.scanned);
+        Err(broken(&format!("line {}: {fault}", self.line)))
     }
 
     /// Skips to after the closing quote. Returns false if the buffer ends before it or within an escape.

@@ -102,7 +102,9 @@ fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {
                 }
                 b'<' if after.first() != Some(&b'<') => {
                     let end = memchr::memchr(b'>', after).unwrap_or(after.len());
-                    let hex = hex(&after[..end]);
+                    let digits = after[..end].iter().filter_map(|digit| char::from(*digit).to_digit(16));
+                    let digits: Vec<u8> = digits.map(|digit| digit as u8).collect();
+                    let hex = digits.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0)).collect();
                     rest = after.get(end + 1..).unwrap_or_default();
                     return Some(Token::Hex(hex));
                 }
@@ -117,12 +119,6 @@ fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {
             }
         }
     })
-}
-
-fn hex(digits: &[u8]) -> Vec<u8> {
-    let digits: Vec<u8> =
-        digits.iter().filter_map(|digit| char::from(*digit).to_digit(16)).map(|digit| digit as u8).collect();
-    digits.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0)).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use encoding_rs::UTF_16BE;
 use lopdf::{DecompressError, Dictionary, Document, Encoding, Error, Object};
 
 use super::cmap::CharacterMap;
@@ -204,7 +203,7 @@ impl<'a> Font<'a> {
     /// Returns the characters that a string shows; those that the font does not tell are U+FFFD.
     pub(super) fn text(&self, bytes: &[u8]) -> String {
         if self.is_utf_16 {
-            return UTF_16BE.decode_without_bom_handling(bytes).0.into_owned();
+            return encoding_rs::UTF_16BE.decode_without_bom_handling(bytes).0.into_owned();
         }
         let shown = self.codes(bytes).map(|code| self.map.get(code).or_else(|| self.encoded(code)));
         shown.map(|text| text.unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string())).collect()

@@ -1,6 +1,5 @@
 //! The filter of system calls, and the thread that answers it.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::mem::{offset_of, size_of, zeroed};
@@ -325,7 +324,7 @@ fn asked(call: &seccomp_notif) -> Option<Asked> {
         libc::SYS_creat => (HERE, first, create),
         _ => return None,
     };
-    let path = PathBuf::from(OsString::from_vec(text(call.pid, path)?));
+    let path = PathBuf::from(std::ffi::OsString::from_vec(text(call.pid, path)?));
     if path.is_absolute() {
         return Some(Asked { path: led(path, call.pid), flags, process: Some(call.pid) });
     }

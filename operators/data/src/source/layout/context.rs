@@ -73,22 +73,15 @@ fn texts(value: &Value) -> Vec<String> {
 /// Reads supporting facts from `[[title, sentence number], …]` or `{title: […], sent_id: […]}`. Adds the sentence if
 /// the context has it (HotpotQA refers to some missing sentences).
 pub(super) fn evidence(facts: Option<&Value>, passages: &[Passage]) -> Vec<Evidence> {
-    let mut evidence = Vec::new();
     match facts {
-        Some(Value::Array(pairs)) => {
-            for pair in pairs {
-                evidence.extend(fact(pair.get(0), pair.get(1), passages));
-            }
-        }
+        Some(Value::Array(pairs)) => pairs.iter().filter_map(|pair| fact(pair.get(0), pair.get(1), passages)).collect(),
         Some(Value::Object(columns)) => {
             let numbers = items(columns.get("sent_id"));
-            for (position, title) in items(columns.get("title")).iter().enumerate() {
-                evidence.extend(fact(Some(title), numbers.get(position), passages));
-            }
+            let titles = items(columns.get("title")).iter().enumerate();
+            titles.filter_map(|(position, title)| fact(Some(title), numbers.get(position), passages)).collect()
         }
-        _ => {}
+        _ => Vec::new(),
     }
-    evidence
 }
 
 fn fact(title: Option<&Value>, number: Option<&Value>, passages: &[Passage]) -> Option<Evidence> {

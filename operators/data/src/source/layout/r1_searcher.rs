@@ -4,8 +4,8 @@
 use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
+use super::exchange::trajectory_of;
 use super::field::{metadata, need_text, object, take_id, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 const QUERY_END: &str = "<|end_of_query|>";
 /// What the environment appends begins like this.
@@ -54,8 +54,7 @@ fn pieces(text: &str) -> Vec<Message> {
         let (_, after) = shown.split_at(end);
         let blank = if after.starts_with("\n\n") { 2 } else { 0 };
         let (shown, after) = shown.split_at(end + blank);
-        messages.push(written(output));
-        messages.push(Message::text(Role::Tool, shown));
+        messages.extend([written(output), Message::text(Role::Tool, shown)]);
         rest = after;
     }
     if !rest.is_empty() {

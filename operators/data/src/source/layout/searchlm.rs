@@ -4,8 +4,8 @@
 use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
+use super::exchange::trajectory_of;
 use super::field::{items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 /// Texts around the question in the original's prompt.
 const QUESTION: [&str; 2] = ["<USER QUERY>", "Your Output:"];

@@ -6,10 +6,9 @@ use serde_json::{Map, Value};
 
 use super::exchange::{
     calls, content, definitions_of_chat, model_message, own, prediction, question, role, take_object, tool_message,
-    with_details, with_rest,
+    trajectory_of, with_details, with_rest,
 };
 use super::field::{as_text, items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 /// Reads one episode.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
@@ -31,25 +30,20 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         let message = message(&nodes[position], call).map_err(|error| format!("`nodes.{position}`: {error}"))?;
         messages.push(with_details(message, details.get(position))?);
     }
-    let tools = Value::Array(definitions_of_chat(take_list(&mut trace, "tools"))).to_string();
     let mut task = take_object(&mut trace, "task");
     let mut data = take_object(&mut task, "data");
-    let id = take_id(&mut trace, &["id"], number);
     let named = take_text(&mut data, &["name", "idx"]).or_else(|| take_text(&mut task, &["key"]));
     let asked = take_text(&mut data, &["prompt"]).or_else(|| question(&messages)).unwrap_or_default();
-    let stopped = trace.get("stop_condition").and_then(Value::as_str);
-    let finish_reason = ["max_turns", "max_total_tokens"].into_iter().find(|reason| stopped == Some(reason));
-    let model = text_of(trace.get("agent").and_then(|agent| agent.pointer("/config/model")));
     let prediction = prediction(&messages);
     let mut row = trajectory_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
     row.golden_answers = take_texts(&mut data, &["golden_answers", "answers", "answer"])?;
-    row.tools = tools;
-    if let Some(reason) = finish_reason {
+    row.tools = Value::Array(definitions_of_chat(take_list(&mut trace, "tools"))).to_string();
+    if let Some(reason @ ("max_turns" | "max_total_tokens")) = trace.get("stop_condition").and_then(Value::as_str) {
         row.finish_reason = reason.into();
     }
+    row.id = take_id(&mut trace, &["id"], number);
+    row.model = text_of(trace.get("agent").and_then(|agent| agent.pointer("/config/model")));
     row.metadata = metadata(further(&mut trace, data, &info));
-    row.id = id;
-    row.model = model;
     for message in &row.messages {
         row.prompt_tokens = row.prompt_tokens.saturating_add(message.prompt_tokens.unwrap_or_default());
         row.completion_tokens = row.completion_tokens.saturating_add(message.completion_tokens.unwrap_or_default());
