@@ -222,13 +222,11 @@ impl FaissIndex {
         cells: Option<&[Neighbours]>,
     ) -> Result<Vec<Neighbours>, OperatorError> {
         let groups = queries.par_chunks(group * self.dimensions()).enumerate();
-        let found: Result<Vec<_>, OperatorError> = groups
-            .map(|(number, queries)| {
-                let count = queries.len() / self.dimensions();
-                self.raw(queries, k, cells.map(|cells| &cells[number * group..][..count]))
-            })
-            .collect();
-        Ok(found?.into_iter().flatten().collect())
+        let found = groups.map(|(number, queries)| {
+            let count = queries.len() / self.dimensions();
+            self.raw(queries, k, cells.map(|cells| &cells[number * group..][..count]))
+        });
+        Ok(found.collect::<Result<Vec<_>, OperatorError>>()?.into_iter().flatten().collect())
     }
 
     /// Returns the number of cells searched per query.

@@ -212,9 +212,7 @@ impl SegmentSearch<'_> {
     fn add_list(&self, term: usize, scores: &mut [f32]) -> tantivy::Result<()> {
         match self.list(term) {
             (_, None) => {}
-            (weight, Some(List::Unpacked(list))) => {
-                sums::add_list(scores, &list.documents, &list.factors, weight);
-            }
+            (weight, Some(List::Unpacked(list))) => sums::add_list(scores, &list.documents, &list.factors, weight),
             (weight, Some(List::Packed(info))) => {
                 for_each_block(self.segment.open_list(info)?, |documents, frequencies| {
                     for (document, frequency) in documents.iter().zip(frequencies) {

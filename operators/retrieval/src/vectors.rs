@@ -122,25 +122,19 @@ impl IndexVectors {
             context.check_cancelled()?;
             // The fast products find a few too many; the exact ones decide.
             let candidates = all.all_at_least(vectors, threshold as f32 - ROUNDING);
-            let pairs: Vec<Vec<Pair>> = candidates
-                .into_par_iter()
-                .zip(vectors.par_chunks(dimensions))
-                .enumerate()
-                .map(|(position, (candidates, vector))| {
-                    let row = (block * BLOCK + position) as u32;
-                    let mut pairs = Vec::new();
-                    for candidate in candidates {
-                        let similarity = cosine(vector, other.vector(candidate));
-                        if similarity >= threshold - EPSILON {
-                            pairs.push(Pair { row, other: candidate, similarity });
-                        }
+            let tasks = candidates.into_par_iter().zip(vectors.par_chunks(dimensions)).enumerate();
+            let pairs = tasks.map(|(position, (candidates, vector))| {
+                let row = (block * BLOCK + position) as u32;
+                let mut pairs = Vec::new();
+                for candidate in candidates {
+                    let similarity = cosine(vector, other.vector(candidate));
+                    if similarity >= threshold - EPSILON {
+                        pairs.push(Pair { row, other: candidate, similarity });
                     }
-                    pairs
-                })
-                .collect();
-            for pair in pairs.into_iter().flatten() {
-                each(pair);
-            }
+                }
+                pairs
+            });
+            pairs.collect::<Vec<_>>().into_iter().flatten().for_each(&mut each);
         }
         Ok(())
     }

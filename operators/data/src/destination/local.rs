@@ -91,13 +91,7 @@ fn bring(tree: &Path, manifest: &Manifest, text: &str, beside: &Path, destinatio
 }
 
 /// Merges into a folder with foreign files: removes stale files of the previous export, then moves new files one by one.
-fn merge(
-    manifest: &Manifest,
-    new: &Path,
-    target: &Path,
-    present: &[PathBuf],
-    ours: &BTreeSet<PathBuf>,
-) -> io::Result<()> {
+fn merge(manifest: &Manifest, new: &Path, target: &Path, all: &[PathBuf], ours: &BTreeSet<PathBuf>) -> io::Result<()> {
     // A link to another folder is not part of the destination. Checked before anything is changed.
     for file in &manifest.files {
         for folder in Path::new(&file.path).ancestors().skip(1) {
@@ -108,7 +102,7 @@ fn merge(
             }
         }
     }
-    for path in present {
+    for path in all {
         // What the previous export did not write is somebody else's.
         let is_current = manifest.files.iter().any(|file| Path::new(&file.path) == path);
         if is_current || !ours.contains(path) {

@@ -215,15 +215,14 @@ impl Body {
         if paragraph.is_empty() {
             return;
         }
+        let line = paragraph.replace('\n', " ");
         if self.cells > 0 {
-            self.text += &format!("{} ", paragraph.replace('\n', " "));
+            self.text += &format!("{line} ");
             return;
         }
         match style {
-            Some(Style::Title) if self.title.is_none() => self.title = Some(paragraph.replace('\n', " ")),
-            Some(Style::Heading(level)) => {
-                self.text += &format!("{} {}", "#".repeat(level), paragraph.replace('\n', " "));
-            }
+            Some(Style::Title) if self.title.is_none() => self.title = Some(line),
+            Some(Style::Heading(level)) => self.text += &format!("{} {line}", "#".repeat(level)),
             None if is_item => self.text += &format!("- {paragraph}"),
             Some(Style::Title) | None => self.text.push_str(paragraph),
         }

@@ -87,8 +87,7 @@ impl<'a> Documents<'a> {
     fn open(&self, file: &SourceFile) -> Result<Box<dyn Read + Send>, OperatorError> {
         let Place::Local(path) = &file.place else { return stream::bytes(file, self.compression, self.context) };
         let opened = std::fs::File::open(path);
-        let read =
-            opened.and_then(|opened| decompressed(self.context.watched(path, Box::new(opened)), self.compression));
+        let read = opened.and_then(|raw| decompressed(self.context.watched(path, Box::new(raw)), self.compression));
         read.map_err(|error| stream::broken(file, &error))
     }
 

@@ -164,9 +164,7 @@ fn link(blob: &Path, target: &Path) -> Result<(), OperatorError> {
         Ok(()) => {}
         // Another process was faster.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(_) => {
-            fs_err::copy(blob, target)?;
-        }
+        Err(_) => drop(fs_err::copy(blob, target)?),
     }
     Ok(())
 }

@@ -219,12 +219,10 @@ impl Worker {
         match frame.kind {
             b'K' => serde_json::from_slice(&frame.payload).map_err(|_| self.garbled()),
             b'F' => {
-                let NotReady { message, help, traceback } =
-                    serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
-                let lines: Vec<String> = traceback.lines().map(|line| format!("  {line}")).collect();
-                let trace = if lines.is_empty() { String::new() } else { format!("\n{}", lines.join("\n")) };
-                let error = OperatorError::pipeline(format!("{message}{trace}"));
-                Err(if help.is_empty() { error } else { error.with_help(help) })
+                let why: NotReady = serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
+                let trace: String = why.traceback.lines().map(|line| format!("\n  {line}")).collect();
+                let error = OperatorError::pipeline(format!("{}{trace}", why.message));
+                Err(if why.help.is_empty() { error } else { error.with_help(why.help) })
             }
             _ => Err(self.garbled()),
         }

@@ -86,10 +86,7 @@ impl Direct {
     /// Columns of a record kind, each read from the field that `name` returns.
     pub fn kind<'a>(kind: RecordKind, name: impl Fn(&'a str) -> String, fields: &'a [FieldRef], ids: Ids) -> Self {
         let rest = fields.iter().position(|field| field.name() == "metadata");
-        let mut source: Vec<FieldRef> = Vec::with_capacity(fields.len());
-        for field in fields {
-            source.push(Arc::new(Field::new(name(field.name()), field.data_type().clone(), field.is_nullable())));
-        }
+        let source = fields.iter().map(|field| Arc::new(Field::clone(field).with_name(name(field.name())))).collect();
         Self { source, schema: kind.schema(), fit: Fit::Lenient, ids, rest }
     }
 
@@ -172,9 +169,7 @@ fn add_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> Re
     {
         match serde_json::from_str(own) {
             Ok(Value::Object(own)) => rest.extend(own),
-            _ => {
-                rest.insert("metadata".to_owned(), own.into());
-            }
+            _ => drop(rest.insert("metadata".to_owned(), own.into())),
         }
     }
     column.truncate(row);

@@ -25,6 +25,9 @@ pub struct SourceFile {
     pub place: Place,
 }
 
+/// Files to read.
+pub type Files = Vec<SourceFile>;
+
 /// Where a file is.
 #[derive(Clone, Debug)]
 pub enum Place {
@@ -48,7 +51,7 @@ pub const SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", 
 ///
 /// # Errors
 /// Fails if a location matches no file.
-pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+pub fn files(locations: &[String], context: &Context) -> Result<Files, OperatorError> {
     files_ending(ENDINGS, locations, context)
 }
 
@@ -56,12 +59,8 @@ pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>,
 ///
 /// # Errors
 /// Fails if a location matches no file.
-pub fn files_ending(
-    endings: &[&str],
-    locations: &[String],
-    context: &Context,
-) -> Result<Vec<SourceFile>, OperatorError> {
-    let mut found: Vec<SourceFile> = Vec::new();
+pub fn files_ending(endings: &[&str], locations: &[String], context: &Context) -> Result<Files, OperatorError> {
+    let mut found = Files::new();
     let mut known = BTreeSet::new();
     for location in locations {
         let files = match scheme(location) {
@@ -95,7 +94,7 @@ pub fn named_source(location: &str, endings: &'static [&'static str]) -> Source 
 }
 
 /// Returns the files that the node's key covers, sorted by path.
-fn local(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+fn local(location: &str, endings: &[&str], context: &Context) -> Result<Files, OperatorError> {
     let plain = location.trim_start_matches("file://");
     let path = context.resolve(plain);
     let Some(mut paths) = context.source_files(location) else {
@@ -180,7 +179,7 @@ fn missing(location: &str, path: &Path, context: &Context) -> OperatorError {
     error.with_help(format!("{} contains: {}", folder.display(), names.join(", ")))
 }
 
-fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Files, OperatorError> {
     // Addresses of HTTP servers may contain these characters; nothing can be listed there.
     let wild = if location.starts_with("http") { None } else { location.find(['*', '[']) };
     let base = match wild {
@@ -202,8 +201,8 @@ fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<Sou
     let pattern = glob::Pattern::new(location[bucket..].trim_start_matches('/'))
         .map_err(|error| OperatorError::pipeline(format!("`{location}` is not a pattern: {}", error.msg)))?;
     let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
-    let listed =
-        context.block_on(store::list(store.as_ref(), &path)).map_err(|error| store::failed(location, error))?;
+    let listed = context.block_on(store::list(store.as_ref(), &path));
+    let listed = listed.map_err(|error| store::failed(location, error))?;
     // Files of a whole bucket are named without their folders.
     let folder = if wild.is_some() || !path.as_ref().is_empty() { Some(&path) } else { None };
     let mut files = Vec::new();

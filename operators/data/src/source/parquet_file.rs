@@ -44,9 +44,8 @@ pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>>>;
 pub fn batches(file: &SourceFile, context: &Context) -> Result<(SchemaRef, Batches), OperatorError> {
     match &file.place {
         Place::Local(path) => {
-            let opened =
-                context.block_on(store::local_file(path)).map_err(|error| store::failed(&file.shown, error))?;
-            let GetResultPayload::File(opened, _) = opened.payload else {
+            let got = context.block_on(store::local_file(path)).map_err(|error| store::failed(&file.shown, error))?;
+            let GetResultPayload::File(opened, _) = got.payload else {
                 return Err(OperatorError::engine(format!("`{}` did not open as a file", file.shown)));
             };
             ParquetFile::open(file, opened)?.batches()
@@ -212,8 +211,8 @@ fn field_with_unit(field: &FieldRef, next: &mut usize, leaves: &[usize], unit: T
     let data_type = match field.data_type() {
         DataType::List(item) => DataType::List(field_with_unit(item, next, leaves, unit)),
         DataType::LargeList(item) => DataType::LargeList(field_with_unit(item, next, leaves, unit)),
-        DataType::FixedSizeList(item, length) => {
-            DataType::FixedSizeList(field_with_unit(item, next, leaves, unit), *length)
+        DataType::FixedSizeList(item, size) => {
+            DataType::FixedSizeList(field_with_unit(item, next, leaves, unit), *size)
         }
         DataType::Map(entries, sorted) => DataType::Map(field_with_unit(entries, next, leaves, unit), *sorted),
         DataType::Struct(fields) => DataType::Struct(with_unit(fields, next, leaves, unit)),
@@ -281,11 +280,9 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
     let mut not_finite = Vec::new();
     // Most files have none: looking at whole columns first spares looking at each row.
     let with_infinity: Vec<&ArrayRef> = batch.columns().iter().filter(|column| any_not_finite(column)).collect();
-    if !with_infinity.is_empty() {
-        for (index, row) in rows.iter().enumerate() {
-            if with_infinity.iter().any(|column| any_not_finite(&column.slice(index, 1))) {
-                not_finite.push(*row);
-            }
+    for (index, row) in rows.iter().enumerate() {
+        if with_infinity.iter().any(|column| any_not_finite(&column.slice(index, 1))) {
+            not_finite.push(*row);
         }
     }
     Ok(Readable { batch, rows, rejected, not_finite })

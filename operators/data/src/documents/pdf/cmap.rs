@@ -93,9 +93,7 @@ fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {
         loop {
             let (first, after) = rest.split_first()?;
             match first {
-                b'%' => {
-                    rest = &rest[rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len())..];
-                }
+                b'%' => rest = &rest[rest.iter().position(|end| matches!(end, b'\n' | b'\r')).unwrap_or(rest.len())..],
                 b'[' | b']' => {
                     rest = after;
                     return Some(if *first == b'[' { Token::Open } else { Token::Close });

@@ -5,7 +5,7 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
 use super::exchange::{
-    calls, content, model_message, own, prediction, question, take_object, tool_message, trajectory_of, with_details,
+    calls, content, model_message, own, prediction, question, row_of, take_object, tool_message, with_details,
     with_rest,
 };
 use super::field::{count, items, metadata, object, take_id, take_list, take_text, text_of};
@@ -24,7 +24,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     }
     let question_id = take_id(&mut fields, &["trajectory_id", "session_id"], number);
     let (question, prediction) = (question(&messages).unwrap_or_default(), prediction(&messages));
-    let mut row = trajectory_of(question_id, question, messages, prediction);
+    let mut row = row_of(question_id, question, messages, prediction);
     let mut agent = take_object(&mut fields, "agent");
     row.tools = Value::Array(take_list(&mut agent, "tool_definitions")).to_string();
     row.model = take_text(&mut agent, &["model_name"]);

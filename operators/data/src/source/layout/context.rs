@@ -24,9 +24,8 @@ impl Passage {
 pub(super) fn join(sentences: &[String]) -> String {
     let mut text = String::new();
     for sentence in sentences {
-        let spaced =
-            text.is_empty() || text.ends_with(char::is_whitespace) || sentence.starts_with(char::is_whitespace);
-        if !spaced && !sentence.is_empty() {
+        let apart = text.is_empty() || text.ends_with(char::is_whitespace) || sentence.starts_with(char::is_whitespace);
+        if !apart && !sentence.is_empty() {
             text.push(' ');
         }
         text.push_str(sentence);

@@ -4,7 +4,7 @@
 use searchmill_schemas::{Message, Observation, Role, ToolCall, Trajectory};
 use serde_json::{Map, Value};
 
-use super::exchange::{content, trajectory_of};
+use super::exchange::{content, row_of};
 use super::field::{
     as_text, count, items, metadata, need_text, object, take_id, take_list, take_text, take_texts, text_of,
 };
@@ -23,7 +23,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         messages.push(message(at, item)?);
     }
     let prediction = take_text(&mut fields, &["pred"]).unwrap_or_default().trim().to_owned();
-    let mut row = trajectory_of(question_id, question, messages, prediction);
+    let mut row = row_of(question_id, question, messages, prediction);
     row.golden_answers = golden_answers;
     row.tools = Value::Array(take_list(&mut fields, "tools")).to_string();
     let all = usage(&fields, "all_turns_tokens");

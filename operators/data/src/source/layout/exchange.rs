@@ -19,12 +19,7 @@ pub(super) fn own(rest: Option<&Value>) -> Option<&Map<String, Value>> {
 
 /// Returns a trajectory of the protocol `tool_call`: sample 0, one turn for each message of the model, one search for
 /// each tool message, the end that the prediction tells. Tokens are 0 (unknown); what else a file tells is set later.
-pub(super) fn trajectory_of(
-    question_id: String,
-    question: String,
-    messages: Vec<Message>,
-    prediction: String,
-) -> Trajectory {
+pub(super) fn row_of(question_id: String, question: String, messages: Vec<Message>, prediction: String) -> Trajectory {
     let turns = messages.iter().filter(|message| message.is_model()).count();
     let tool_calls = messages.iter().filter(|message| message.role == Role::Tool.name()).count();
     let last = messages.iter().rev().find(|message| message.is_model());

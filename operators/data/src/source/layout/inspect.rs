@@ -5,8 +5,8 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value};
 
 use super::exchange::{
-    calls, content, definitions_of_chat, model_message, own, prediction, question, role, tagged, tool_message,
-    trajectory_of, with_details, with_rest,
+    calls, content, definitions_of_chat, model_message, own, prediction, question, role, row_of, tagged, tool_message,
+    with_details, with_rest,
 };
 use super::field::{count, items, metadata, object, take_id, take_text, take_texts, text_of};
 
@@ -37,7 +37,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let tools = items(noted.get("tools").or(offered)).to_vec();
     let golden_answers = take_texts(&mut fields, &["target"])?;
     let answer = tagged(&messages).or_else(|| scored_answer(&fields)).unwrap_or_else(|| prediction(&messages));
-    let mut row = trajectory_of(question_id, asked, messages, answer);
+    let mut row = row_of(question_id, asked, messages, answer);
     row.golden_answers = golden_answers;
     row.tools = Value::Array(definitions_of_chat(tools)).to_string();
     row.metadata = metadata(further(&fields, &noted));

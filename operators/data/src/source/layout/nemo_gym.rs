@@ -5,8 +5,8 @@ use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
 use serde_json::Value;
 
 use super::exchange::{
-    content, definitions_of_chat, model_message, own, prediction, question, role, take_object, tool_message,
-    trajectory_of, with_details, with_rest,
+    content, definitions_of_chat, model_message, own, prediction, question, role, row_of, take_object, tool_message,
+    with_details, with_rest,
 };
 use super::field::{count, items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
 
@@ -43,7 +43,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let golden_answers = take_texts(&mut fields, &["golden_answers", "expected_answer", "ground_truth", "answer"])?;
     let text = take_text(&mut fields, &["question"]).or_else(|| question(&messages)).unwrap_or_default();
     let prediction = prediction(&messages);
-    let mut row = trajectory_of(question_id, text, messages, prediction);
+    let mut row = row_of(question_id, text, messages, prediction);
     row.golden_answers = golden_answers;
     row.tools = Value::Array(definitions_of_chat(take_list(&mut asked, "tools"))).to_string();
     row.metadata = metadata(fields);

@@ -4,7 +4,7 @@
 use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
-use super::exchange::trajectory_of;
+use super::exchange::row_of;
 use super::field::{metadata, need_text, object, take_id, take_texts, text_of};
 
 const QUERY_END: &str = "<|end_of_query|>";
@@ -31,7 +31,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let ran_out = stopped == Some("many_retrieve") && answer(&text).is_none();
     let mut messages = vec![Message::text(Role::User, question.clone())];
     messages.extend(pieces(&text));
-    let mut row = trajectory_of(question_id, question, messages, prediction);
+    let mut row = row_of(question_id, question, messages, prediction);
     row.golden_answers = golden_answers;
     row.protocol = "r1-searcher".into();
     if ran_out {

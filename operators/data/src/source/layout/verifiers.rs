@@ -5,8 +5,8 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value};
 
 use super::exchange::{
-    calls, content, definitions_of_chat, model_message, own, prediction, question, role, take_object, tool_message,
-    trajectory_of, with_details, with_rest,
+    calls, content, definitions_of_chat, model_message, own, prediction, question, role, row_of, take_object,
+    tool_message, with_details, with_rest,
 };
 use super::field::{as_text, items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
 
@@ -35,7 +35,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let named = take_text(&mut data, &["name", "idx"]).or_else(|| take_text(&mut task, &["key"]));
     let asked = take_text(&mut data, &["prompt"]).or_else(|| question(&messages)).unwrap_or_default();
     let prediction = prediction(&messages);
-    let mut row = trajectory_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
+    let mut row = row_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
     row.golden_answers = take_texts(&mut data, &["golden_answers", "answers", "answer"])?;
     row.tools = Value::Array(definitions_of_chat(take_list(&mut trace, "tools"))).to_string();
     if let Some(reason @ ("max_turns" | "max_total_tokens")) = trace.get("stop_condition").and_then(Value::as_str) {
@@ -110,9 +110,7 @@ fn further(trace: &mut Map<String, Value>, data: Map<String, Value>, info: &Map<
         match trace.remove(name) {
             None | Some(Value::Null) => {}
             Some(Value::Object(empty)) if empty.is_empty() => {}
-            Some(value) => {
-                further.insert(name.to_owned(), value);
-            }
+            Some(value) => drop(further.insert(name.to_owned(), value)),
         }
     }
     if !info.is_empty() {
