@@ -70,14 +70,7 @@ pub fn unify(text: &str) -> String {
     });
     let plain: String = marks.collect();
     let composed = if plain.is_ascii() { plain } else { nfkc(plain) };
-    let mut out = String::with_capacity(composed.len());
-    for word in composed.to_lowercase().split_whitespace() {
-        if !out.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(word);
-    }
-    out
+    composed.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn nfkc(text: String) -> String {

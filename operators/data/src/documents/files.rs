@@ -1,7 +1,7 @@
 //! Reads the documents of many files: files and records are read in parallel, rows come in their order.
 
 use std::collections::BTreeSet;
-use std::io::{Error, ErrorKind, Read};
+use std::io::{Error, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -150,14 +150,10 @@ impl<'a> Documents<'a> {
     fn file(&self, file: &SourceFile) -> Result<Result<Document, Fault>, OperatorError> {
         let (bytes, _alone) = match content_of(&mut *self.open(file)?, self.limit, || self.alone()) {
             Ok(read) => read,
-            Err(error) => {
-                return match error.kind() {
-                    ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
-                        Ok(Err(damaged(format!("the file is damaged or cut short: {error}"))))
-                    }
-                    _ => Err(stream::broken(file, &error)),
-                };
+            Err(error) if stream::is_damage(&error) => {
+                return Ok(Err(damaged(format!("the file is damaged or cut short: {error}"))));
             }
+            Err(error) => return Err(stream::broken(file, &error)),
         };
         if bytes.len() as u64 > self.limit {
             return Ok(Err(too_large("the file", self.limit)));

@@ -128,14 +128,15 @@ impl Hub {
         }
         let error =
             OperatorError::data(format!("{} answers {status} for `{location}`{}", self.endpoint, words(response)));
-        Err(error.with_help(match status {
+        let help = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.token.is_none() => {
                 "the data set is private or gated: set HF_TOKEN"
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "HF_TOKEN does not grant access to this data set",
             StatusCode::NOT_FOUND => "check organisation, name, path and revision",
             _ => return Err(error),
-        }))
+        };
+        Err(error.with_help(help))
     }
 }
 

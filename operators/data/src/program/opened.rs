@@ -171,15 +171,14 @@ impl Opened {
     /// Fails with the files that the key does not cover.
     pub(crate) fn check(&self, name: &str, covers: impl Fn(&Path) -> bool) -> Result<(), OperatorError> {
         let fresh = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).fresh);
-        let unknown: Vec<PathBuf> = fresh.into_iter().filter(|path| !covers(path)).collect();
+        let unknown: BTreeSet<PathBuf> = fresh.into_iter().filter(|path| !covers(path)).collect();
         if unknown.is_empty() {
             return Ok(());
         }
-        let all: BTreeSet<&Path> = unknown.iter().map(PathBuf::as_path).collect();
         let mut shown = Vec::new();
         for path in &unknown {
             // A listed folder stands for what is in it.
-            if !path.parent().is_some_and(|folder| all.contains(folder)) {
+            if !path.parent().is_some_and(|folder| unknown.contains(folder)) {
                 shown.push(self.places.shown(path));
             }
         }

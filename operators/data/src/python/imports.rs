@@ -138,13 +138,12 @@ pub(super) fn look(function: &PythonFunction, directory: &Path) -> Looked {
         // Another process may have asked. The name of the file is a hash: two questions may share it.
         known = cache.read().filter(|known: &Remembered| known.question == question && known.seen.holds());
     }
-    let asked = match known {
-        Some(known) => Ok(known),
-        None => ask(function, question, &cache),
-    };
-    let remembered = match asked {
-        Ok(remembered) => remembered,
-        Err(error) => return Looked::Failed(error),
+    let remembered = match known {
+        Some(known) => known,
+        None => match ask(function, question, &cache) {
+            Ok(remembered) => remembered,
+            Err(error) => return Looked::Failed(error),
+        },
     };
     let answer = Arc::clone(&remembered.answer);
     REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).insert(remembered.question.clone(), remembered);

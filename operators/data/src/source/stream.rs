@@ -73,13 +73,17 @@ pub fn broken(file: &SourceFile, error: &std::io::Error) -> OperatorError {
     if let Some(Unreadable { message, help }) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
         return OperatorError::data(format!("cannot read `{shown}`: {message}")).with_help(help);
     }
-    match error.kind() {
-        std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput | std::io::ErrorKind::UnexpectedEof => {
-            OperatorError::data(format!("`{shown}` is damaged or cut short: {error}"))
-                .with_help("fetch the file again, or set `compression:` to its actual compression")
-        }
-        _ => OperatorError::machine(format!("cannot read `{shown}`: {error}")),
+    if !is_damage(error) {
+        return OperatorError::machine(format!("cannot read `{shown}`: {error}"));
     }
+    OperatorError::data(format!("`{shown}` is damaged or cut short: {error}"))
+        .with_help("fetch the file again, or set `compression:` to its actual compression")
+}
+
+/// Whether a stream cannot be read by its content.
+pub(crate) fn is_damage(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
 }
 
 struct StreamReader {
