@@ -262,9 +262,8 @@ fn signal_of_code(code: i32) -> Option<i32> {
     }
 }
 
-/// Messages of frameworks that ran out of memory.
-const OUT_OF_MEMORY: [&str; 6] = [
-    "OutOfMemoryError",
+/// Messages of frameworks that ran out of memory, `OutOfMemoryError` among them.
+const OUT_OF_MEMORY: [&str; 5] = [
     "CUDA out of memory",
     "CUDA error: out of memory",
     "DefaultCPUAllocator: can't allocate memory",

@@ -95,11 +95,6 @@ impl IndexKind {
         if self.has_words() { analysis::VERSION } else { 0 }
     }
 
-    /// Whether it can rank rows that other indexes found.
-    pub(crate) fn ranks_candidates(&self) -> bool {
-        matches!(self, Self::Late(_))
-    }
-
     /// Returns the kind's name, as in [`searchmill_schemas::HitSource::index`].
     pub fn name(&self) -> &'static str {
         match self {

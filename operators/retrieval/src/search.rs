@@ -6,7 +6,7 @@ use searchmill_engine::operator::{Context, OperatorError, TreeInput};
 use searchmill_schemas::HitSource;
 
 use super::chunk_store::{ChunkStore, decode};
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, IndexKind};
 use super::fuse::{Fused, Ranked, fuse};
 use super::{Found, Fusion, Lists, Retriever, Row, SearchSettings, each_query};
 
@@ -55,7 +55,7 @@ impl Search {
                 // With the position: two indexes of one kind may be searched together.
                 name: format!("{}:{position}", descriptor.kind.name()),
                 retriever: descriptor.open(&tree.path, context)?,
-                ranks: descriptor.kind.ranks_candidates(),
+                ranks: matches!(descriptor.kind, IndexKind::Late(_)),
                 chunks: ChunkStore::open(&tree.path)?,
                 digest: descriptor.chunks,
             });

@@ -12,7 +12,15 @@ use super::field::{as_text, items, metadata, object, take_id, take_list, take_te
 
 /// Reads one episode.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
-    let mut trace = trace_of(object(record)?)?;
+    let mut trace = object(record)?;
+    // The trace of an episode with one, or the record itself.
+    if !trace.contains_key("nodes") {
+        let mut traces = take_list(&mut trace, "traces");
+        trace = match (traces.len(), traces.pop()) {
+            (1, Some(Value::Object(trace))) => trace,
+            (count, _) => return Err(format!("the episode has {count} traces; a row holds one")),
+        };
+    }
     if trace.get("ok") == Some(&Value::Bool(false))
         && let Some(last) = items(trace.get("errors")).last()
     {
@@ -49,18 +57,6 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         row.completion_tokens = row.completion_tokens.saturating_add(message.completion_tokens.unwrap_or_default());
     }
     with_rest(row, rest)
-}
-
-/// The trace of an episode with one, or the record itself.
-fn trace_of(mut fields: Map<String, Value>) -> Result<Map<String, Value>, String> {
-    if fields.contains_key("nodes") {
-        return Ok(fields);
-    }
-    let mut traces = take_list(&mut fields, "traces");
-    match (traces.len(), traces.pop()) {
-        (1, Some(Value::Object(trace))) => Ok(trace),
-        (count, _) => Err(format!("the episode has {count} traces; a row holds one")),
-    }
 }
 
 /// Positions of the nodes from a root to the last node.
