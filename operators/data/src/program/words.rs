@@ -40,10 +40,7 @@ pub(super) fn texts(words: &[&str]) -> Vec<String> {
 
 /// Collects the texts inside a word.
 fn inside(word: &str, shell: bool, found: &mut Vec<String>) {
-    let mut all = Vec::new();
-    if let Some((_, value)) = word.split_once('=') {
-        all.push(value);
-    }
+    let mut all: Vec<&str> = word.split_once('=').into_iter().map(|(_, value)| value).collect();
     parts(word, shell, &mut all);
     for text in all {
         found.push(text.to_owned());

@@ -47,13 +47,9 @@ pub(crate) fn check_numbers(record: &[u8]) -> Result<(), Fault> {
 
 /// Returns the number around a digit and where it ends, if it is whole and long.
 fn whole_number(record: &[u8], index: usize) -> Option<(&str, usize)> {
-    let (mut start, mut end) = (index, index);
-    while start > 0 && record[start - 1].is_ascii_digit() {
-        start -= 1;
-    }
-    while end < record.len() && record[end].is_ascii_digit() {
-        end += 1;
-    }
+    let before = record[..index].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let from_there = record[index..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (mut start, end) = (index - before, index + from_there);
     if end - start < MANY_DIGITS || matches!(record.get(end), Some(b'.' | b'e' | b'E')) {
         return None;
     }
