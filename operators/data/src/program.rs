@@ -145,8 +145,11 @@ impl Running {
         log: &Log<'_>,
         talk: impl FnOnce(&mut Child) -> std::io::Result<(ExitStatus, T)>,
     ) -> Result<T, OperatorError> {
-        let watch = Watch::new(self.process.id(), self.seconds, context);
-        let (process, name, opened) = (&mut self.process, &self.name, &self.opened);
+        let (process, name, opened, seconds) = (&mut self.process, &self.name, &self.opened, self.seconds);
+        // A deadline beyond the clock's range is none.
+        let deadline = if seconds > 0 { Instant::now().checked_add(Duration::from_secs(seconds)) } else { None };
+        let (ended, late) = (AtomicBool::new(false), AtomicBool::new(false));
+        let watch = Watch { context, group: process.id(), deadline, ended, late };
         let talked = thread::scope(|threads| {
             let watcher = threads.spawn(|| watch.supervise(|| check_covered(opened, name, context)));
             let talked = talk(process);
@@ -157,7 +160,7 @@ impl Running {
         });
         context.check_cancelled()?;
         if watch.late.load(Ordering::Acquire) {
-            let message = format!("`{name}` was stopped after {} seconds", self.seconds);
+            let message = format!("`{name}` was stopped after {seconds} seconds");
             let help = "raise `timeout_seconds`, or leave it out for no limit";
             return Err(OperatorError::machine(message).with_help(help));
         }
@@ -259,9 +262,8 @@ fn signal_of_code(code: i32) -> Option<i32> {
     }
 }
 
-/// Messages of frameworks that ran out of memory.
-const OUT_OF_MEMORY: [&str; 6] = [
-    "OutOfMemoryError",
+/// Messages of frameworks that ran out of memory, `OutOfMemoryError` among them.
+const OUT_OF_MEMORY: [&str; 5] = [
     "CUDA out of memory",
     "CUDA error: out of memory",
     "DefaultCPUAllocator: can't allocate memory",
@@ -274,10 +276,9 @@ fn out_of_memory(signal: Option<i32>, tail: &VecDeque<String>) -> Option<&'stati
     if tail.iter().any(|line| OUT_OF_MEMORY.iter().any(|words| line.contains(words))) {
         return Some("give it less work at a time (smaller device batches, shorter texts) or more memory");
     }
-    (signal == Some(9)).then_some(
-        "signal 9 usually means that the machine had no memory left. Give the program less work at a time, or the \
-         machine more memory",
-    )
+    let help = "signal 9 usually means that the machine had no memory left. Give the program less work at a time, or the \
+                machine more memory";
+    if signal == Some(9) { Some(help) } else { None }
 }
 
 /// Kills the program when the run is cancelled or its time is up.
@@ -289,13 +290,7 @@ struct Watch<'a> {
     late: AtomicBool,
 }
 
-impl<'a> Watch<'a> {
-    fn new(group: u32, seconds: u64, context: &'a Context) -> Self {
-        // A deadline beyond the clock's range is none.
-        let deadline = if seconds > 0 { Instant::now().checked_add(Duration::from_secs(seconds)) } else { None };
-        Self { context, group, deadline, ended: AtomicBool::new(false), late: AtomicBool::new(false) }
-    }
-
+impl Watch<'_> {
     /// `covered` fails once the program has read what no key covers: the rest of its work would be lost.
     fn supervise(&self, covered: impl Fn() -> Result<(), OperatorError>) {
         while !self.ended.load(Ordering::Acquire) {

@@ -27,7 +27,6 @@ mod pool;
 mod seen;
 mod signature;
 mod sources;
-mod start;
 mod wire;
 mod worker;
 

@@ -44,30 +44,14 @@ pub(crate) unsafe extern "C" fn sgemm_(
     // SAFETY: the caller passes readable flags, sizes and factors, as BLAS requires.
     let (m, n, k, alpha, beta) = unsafe { (size(*m), size(*n), size(*k), *alpha, *beta) };
     // SAFETY: as above.
-    let ((a_rows, a_columns), (b_rows, b_columns), c_columns) =
+    let ((a_rows, a_columns), (b_rows, b_columns), ldc) =
         unsafe { (strides(*transpose_a, *lda), strides(*transpose_b, *ldb), *ldc as isize) };
+    // `c` is read if it counts; no matrix is conjugated.
+    let (reads, no, threads) = (beta != 0.0, false, threads(m * n * k));
     // SAFETY: the caller passes matrices of these sizes and strides, and `c` overlaps neither of the others.
     unsafe {
         gemm::gemm(
-            m,
-            n,
-            k,
-            c,
-            c_columns,
-            1,
-            beta != 0.0,
-            a,
-            a_columns,
-            a_rows,
-            b,
-            b_columns,
-            b_rows,
-            beta,
-            alpha,
-            false,
-            false,
-            false,
-            threads(m * n * k),
+            m, n, k, c, ldc, 1, reads, a, a_columns, a_rows, b, b_columns, b_rows, beta, alpha, no, no, no, threads,
         );
     }
     0

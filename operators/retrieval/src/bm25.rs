@@ -7,7 +7,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use arrow::array::RecordBatch;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue, RowsInput};
 use searchmill_schemas::text_column;
@@ -15,15 +14,13 @@ use searchmill_text::analysis::{Analyzers, Language, analyzer};
 use serde::{Deserialize, Serialize};
 use tantivy::directory::MmapDirectory;
 use tantivy::schema::{Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
-use tantivy::store::Compressor;
-use tantivy::tokenizer::TokenizerManager;
 use tantivy::{Index, IndexSettings, SegmentReader, SingleSegmentIndexWriter, TantivyDocument};
 
 use super::chunk_store::ChunkWriter;
 use super::maxscore::{TermQuery, best};
 use super::postings::{KnownTerms, Segment};
 use super::statistics::Statistics;
-use super::{Retriever, Row, each_query};
+use super::{Lists, Retriever, Row, each_query};
 
 const FOLDER: &str = "bm25";
 const TOKENIZER: &str = "searchmill";
@@ -155,11 +152,8 @@ pub(crate) fn build(
 
 type Writers = Vec<SingleSegmentIndexWriter>;
 
-/// Rows for a segment.
-struct Portion {
-    segment: usize,
-    rows: RecordBatch,
-}
+/// The number of a segment, and rows for it.
+type Portion = (usize, arrow::array::RecordBatch);
 
 fn open_writers(
     params: &Bm25Params,
@@ -171,11 +165,11 @@ fn open_writers(
         let folder = building(folder, segment);
         fs_err::create_dir_all(&folder)?;
         let directory = MmapDirectory::open(&folder).map_err(broken)?;
-        let tokenizers = TokenizerManager::new();
+        let tokenizers = tantivy::tokenizer::TokenizerManager::new();
         tokenizers.register(TOKENIZER, analyzer(params.language));
         // Nothing is stored in Tantivy: `chunks.bin` holds the contents.
         let settings = IndexSettings {
-            docstore_compression: Compressor::None,
+            docstore_compression: tantivy::store::Compressor::None,
             docstore_compress_dedicated_thread: false,
             ..IndexSettings::default()
         };
@@ -208,8 +202,7 @@ fn deal(
             let length = (batch.num_rows() - start).min(block_left as usize);
             let segment = segment_of(row, segments);
             // A failed writer closes its channel; joining it reports the error.
-            let portion = Portion { segment, rows: batch.slice(start, length) };
-            if writers[segment % writers.len()].send(portion).is_err() {
+            if writers[segment % writers.len()].send((segment, batch.slice(start, length))).is_err() {
                 return Ok(());
             }
             start += length;
@@ -222,7 +215,7 @@ fn deal(
 
 fn write_segments(mut writers: Writers, workers: usize, portions: &Receiver<Portion>) -> Result<(), OperatorError> {
     let field = schema().1;
-    for Portion { segment, rows } in portions {
+    for (segment, rows) in portions {
         // This worker has every `workers`th segment.
         let writer = &mut writers[segment / workers];
         for text in text_column(&rows, "contents")?.iter().flatten() {
@@ -319,7 +312,7 @@ impl Bm25Index {
 }
 
 impl Retriever for Bm25Index {
-    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Lists, OperatorError> {
         each_query(queries.len(), |query| self.search(queries[query], pool))
     }
 }

@@ -7,7 +7,6 @@
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
-use arrow::array::RecordBatch;
 use fs_err::File;
 use fs_err::os::unix::fs::FileExt;
 use searchmill_engine::operator::OperatorError;
@@ -36,7 +35,7 @@ impl ChunkWriter {
     }
 
     /// Appends the chunks of a batch.
-    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+    pub(crate) fn write(&mut self, batch: &arrow::array::RecordBatch) -> Result<(), OperatorError> {
         let id = text_column(batch, "id")?;
         let document = text_column(batch, "document_id")?;
         let title = text_column(batch, "title")?;

@@ -12,7 +12,7 @@ use super::chunk_store::ChunkWriter;
 use super::faiss_index::{FaissIndex, Metric, check_factory};
 use super::passages::{encode_all, read};
 use super::query_cache::QueryCache;
-use super::{Retriever, Row};
+use super::{Lists, Retriever, Row};
 
 const VECTORS: &str = "vectors.faiss";
 const ENCODER: &str = "encoder";
@@ -139,7 +139,7 @@ impl DenseIndex {
 }
 
 impl Retriever for DenseIndex {
-    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Lists, OperatorError> {
         let dimensions = self.encoder.dimensions();
         let vectors = self.queries.encode(self.encoder.as_ref(), queries)?;
         let mut asked: Vec<usize> = Vec::new();

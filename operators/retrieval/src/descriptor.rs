@@ -95,11 +95,6 @@ impl IndexKind {
         if self.has_words() { analysis::VERSION } else { 0 }
     }
 
-    /// Whether it can rank rows that other indexes found.
-    pub(crate) fn ranks_candidates(&self) -> bool {
-        matches!(self, Self::Late(_))
-    }
-
     /// Returns the kind's name, as in [`searchmill_schemas::HitSource::index`].
     pub fn name(&self) -> &'static str {
         match self {
@@ -165,13 +160,8 @@ pub fn build(kind: &IndexKind, rows: &RowsInput, folder: &Path, context: &Contex
     }
     // Before the descriptor: errors of buffered writes appear here.
     chunks.finish()?;
-    let descriptor = Descriptor {
-        format: FORMAT,
-        kind: kind.clone(),
-        rows: rows.rows,
-        chunks: rows.digest.clone(),
-        analysis: kind.analysis(),
-    };
+    let (kind, analysis) = (kind.clone(), kind.analysis());
+    let descriptor = Descriptor { format: FORMAT, kind, rows: rows.rows, chunks: rows.digest.clone(), analysis };
     let text = serde_json::to_vec_pretty(&descriptor).map_err(|error| OperatorError::engine(error.to_string()))?;
     // Written last: a folder without it is no index.
     Ok(fs_err::write(folder.join(FILE), text)?)

@@ -14,7 +14,6 @@ use std::ptr;
 use std::sync::{Once, OnceLock};
 
 use faiss::MetricType;
-use faiss::index::autotune::ParameterSpace;
 use faiss::index::io::{read_index, write_index};
 use faiss::index::{Index, IndexImpl, index_factory};
 use faiss_sys as sys;
@@ -135,7 +134,7 @@ impl FaissIndex {
     pub fn read(path: &Path, factory: &str, nprobe: u32, ef_search: u32) -> Result<Self, OperatorError> {
         single_threaded();
         let inner = read_index(path.to_string_lossy()).map_err(failed)?;
-        let space = ParameterSpace::new().map_err(failed)?;
+        let space = faiss::index::autotune::ParameterSpace::new().map_err(failed)?;
         if factory.contains("IVF") {
             space.set_index_parameter(&inner, "nprobe", f64::from(nprobe)).map_err(failed)?;
         } else if factory.starts_with("HNSW") {
@@ -223,13 +222,11 @@ impl FaissIndex {
         cells: Option<&[Neighbours]>,
     ) -> Result<Vec<Neighbours>, OperatorError> {
         let groups = queries.par_chunks(group * self.dimensions()).enumerate();
-        let found: Result<Vec<_>, OperatorError> = groups
-            .map(|(number, queries)| {
-                let count = queries.len() / self.dimensions();
-                self.raw(queries, k, cells.map(|cells| &cells[number * group..][..count]))
-            })
-            .collect();
-        Ok(found?.into_iter().flatten().collect())
+        let found = groups.map(|(number, queries)| {
+            let count = queries.len() / self.dimensions();
+            self.raw(queries, k, cells.map(|cells| &cells[number * group..][..count]))
+        });
+        Ok(found.collect::<Result<Vec<_>, OperatorError>>()?.into_iter().flatten().collect())
     }
 
     /// Returns the number of cells searched per query.
@@ -271,7 +268,7 @@ impl FaissIndex {
         let count = queries.len() / self.dimensions();
         let mut scores = vec![0.0f32; count * k];
         let mut labels = vec![-1i64; count * k];
-        let (index, asked) = (self.inner.inner_ptr(), queries.as_ptr());
+        let (index, asked, number, most) = (self.inner.inner_ptr(), queries.as_ptr(), count as i64, k as i64);
         let (found, rows) = (scores.as_mut_ptr(), labels.as_mut_ptr());
         let cells_of_all = cells.unwrap_or_default().iter().flatten();
         let (numbers, nearness): (Vec<i64>, Vec<f32>) = cells_of_all.map(|cell| (i64::from(cell.0), cell.1)).unzip();
@@ -282,19 +279,9 @@ impl FaissIndex {
             if cells.is_some() {
                 let (cells, near) = (numbers.as_ptr(), nearness.as_ptr());
                 let index = sys::faiss_IndexIVF_cast(index);
-                sys::faiss_IndexIVF_search_preassigned(
-                    index,
-                    count as i64,
-                    asked,
-                    k as i64,
-                    cells,
-                    near,
-                    found,
-                    rows,
-                    0,
-                )
+                sys::faiss_IndexIVF_search_preassigned(index, number, asked, most, cells, near, found, rows, 0)
             } else {
-                sys::faiss_Index_search(index, count as i64, asked, k as i64, found, rows)
+                sys::faiss_Index_search(index, number, asked, most, found, rows)
             }
         };
         checked(status)?;
@@ -363,20 +350,11 @@ impl Stored<'_> {
         single_threaded();
         let labels: Vec<i64> = rows.iter().map(|row| i64::from(*row)).collect();
         let mut scores = vec![0.0f32; rows.len()];
-        let count = rows.len() as i64;
+        let (query, found, asked, count) = (query.as_ptr(), scores.as_mut_ptr(), labels.as_ptr(), rows.len() as i64);
         #[expect(unsafe_code, reason = "the safe interface lacks it")]
         // SAFETY: the index is flat (checked when it was opened). The buffers hold one query and `count` labels and
         // scores. The labels are rows of the index. Faiss does not change the index.
-        let status = unsafe {
-            sys::faiss_IndexFlat_compute_distance_subset(
-                self.index,
-                1,
-                query.as_ptr(),
-                count,
-                scores.as_mut_ptr(),
-                labels.as_ptr(),
-            )
-        };
+        let status = unsafe { sys::faiss_IndexFlat_compute_distance_subset(self.index, 1, query, count, found, asked) };
         checked(status)?;
         let mut scored = rows.iter().copied().zip(scores).collect();
         sort(&mut scored, metric);

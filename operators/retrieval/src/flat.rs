@@ -76,9 +76,8 @@ impl Vectors<'_> {
                 tasks.push((block, range.clone()));
             }
         }
-        let parts: Vec<Vec<Best>> =
-            tasks.into_par_iter().map(|(block, range)| self.best_of(block, range, &Best::new(k))).collect();
-        let mut parts = parts.into_iter();
+        let parts = tasks.into_par_iter().map(|(block, range)| self.best_of(block, range, &Best::new(k)));
+        let mut parts = parts.collect::<Vec<_>>().into_iter();
         let mut found = Vec::with_capacity(queries.len() / self.dimensions);
         for block in queries.chunks(BLOCK * self.dimensions) {
             let mut merged: Vec<Best> = vec![Best::new(k); block.len() / self.dimensions];
@@ -102,8 +101,7 @@ impl Vectors<'_> {
     pub(super) fn all_at_least(&self, queries: &[f32], least: f32) -> Vec<Vec<u32>> {
         // So many are wanted that none is dropped; half of the range, since twice as many are compared with.
         let all = Best { k: usize::MAX / 2, floor: least.next_down(), found: Vec::new() };
-        let parts: Vec<Vec<Best>> =
-            self.ranges().into_par_iter().map(|range| self.best_of(queries, range, &all)).collect();
+        let parts: Vec<_> = self.ranges().into_par_iter().map(|range| self.best_of(queries, range, &all)).collect();
         let mut found = vec![Vec::new(); queries.len() / self.dimensions];
         for part in parts {
             for (rows, best) in found.iter_mut().zip(part) {

@@ -79,10 +79,18 @@ pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
     }
     let mut fused: IndexMap<K, Fused<K>> = IndexMap::new();
     for (list, ranked) in lists.iter().enumerate() {
-        let scale = Scale::of(ranked);
+        let scores = ranked.iter().map(|found| found.score);
+        let (low, high) = (scores.clone().fold(f64::INFINITY, f64::min), scores.fold(f64::NEG_INFINITY, f64::max));
         for (place, found) in ranked.iter().enumerate() {
             let place = Place { list, rank: place + 1, score: found.score };
-            let gain = if lists.len() == 1 { found.score } else { gain(fusion, &place, scale) };
+            // As a part of the list's range.
+            let scaled = if high > low { (found.score - low) / (high - low) } else { 1.0 };
+            let gain = match fusion {
+                _ if lists.len() == 1 => found.score,
+                Fusion::Rrf { k } => 1.0 / (f64::from(*k) + place.rank as f64),
+                Fusion::Weighted { weights } => weights.get(list).copied().unwrap_or(1.0) * scaled,
+                Fusion::Concat | Fusion::None => found.score,
+            };
             let entry = fused.entry(found.key.clone()).or_insert_with(|| Fused {
                 key: found.key.clone(),
                 score: 0.0,
@@ -111,32 +119,6 @@ fn concatenated<K: Clone + Eq + std::hash::Hash>(lists: &[Vec<Ranked<K>>], top_k
         }
     }
     found.into_values().take(top_k).collect()
-}
-
-fn gain(fusion: &Fusion, place: &Place, scale: Scale) -> f64 {
-    match fusion {
-        Fusion::Rrf { k } => 1.0 / (f64::from(*k) + place.rank as f64),
-        Fusion::Weighted { weights } => weights.get(place.list).copied().unwrap_or(1.0) * scale.apply(place.score),
-        Fusion::Concat | Fusion::None => place.score,
-    }
-}
-
-/// Lowest and highest score of a list.
-#[derive(Clone, Copy)]
-struct Scale {
-    low: f64,
-    high: f64,
-}
-
-impl Scale {
-    fn of<K>(ranked: &[Ranked<K>]) -> Self {
-        let scores = ranked.iter().map(|found| found.score);
-        Self { low: scores.clone().fold(f64::INFINITY, f64::min), high: scores.fold(f64::NEG_INFINITY, f64::max) }
-    }
-
-    fn apply(self, score: f64) -> f64 {
-        if self.high > self.low { (score - self.low) / (self.high - self.low) } else { 1.0 }
-    }
 }
 
 #[cfg(test)]

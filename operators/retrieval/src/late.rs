@@ -4,7 +4,6 @@
 //! A score is the exact MaxSim over the stored vectors. Nothing is pruned: with `candidates`, every candidate is scored,
 //! without, every chunk. A score depends on the query and the chunk alone, to the last bit.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::path::Path;
 
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::chunk_store::ChunkWriter;
 use super::passages::{Coder, encode_all};
 use super::token_store::{Scratch, Storage, TokenStore, TokenWriter, push_record, split_record};
-use super::{Retriever, Row};
+use super::{Lists, Retriever, Row};
 
 const ENCODER: &str = "encoder";
 /// Rows that lie next to each other and are read together, at most.
@@ -124,21 +123,18 @@ impl LateIndex {
     }
 
     /// Scores the rows of each run with all queries. Returns the best rows of each query.
-    fn score(&self, queries: &[Query], runs: &[Range<u32>], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+    fn score(&self, queries: &[Query], runs: &[Range<u32>], pool: usize) -> Result<Lists, OperatorError> {
         // A run's vectors are read once for all queries.
-        let scored: Result<Vec<Vec<Vec<Row>>>, OperatorError> = runs
-            .par_iter()
-            .map_init(Scratch::default, |scratch, run| {
-                let mut scored: Vec<Vec<Row>> = vec![Vec::with_capacity(run.len()); queries.len()];
-                self.store.each(run.clone(), scratch, |row, vectors| {
-                    for (query, scored) in queries.iter().zip(&mut scored) {
-                        scored.push(Row { row, score: query.score(vectors) });
-                    }
-                })?;
-                Ok(scored)
-            })
-            .collect();
-        let scored = scored?;
+        let scored = runs.par_iter().map_init(Scratch::default, |scratch, run| {
+            let mut scored: Lists = vec![Vec::with_capacity(run.len()); queries.len()];
+            self.store.each(run.clone(), scratch, |row, vectors| {
+                for (query, scored) in queries.iter().zip(&mut scored) {
+                    scored.push(Row { row, score: query.score(vectors) });
+                }
+            })?;
+            Ok(scored)
+        });
+        let scored: Vec<Lists> = scored.collect::<Result<_, OperatorError>>()?;
         let lists = (0..queries.len()).into_par_iter().map(|query| {
             // A query without tokens scores every chunk 0: it finds nothing.
             if queries[query].is_empty() {
@@ -151,7 +147,7 @@ impl LateIndex {
 }
 
 impl Retriever for LateIndex {
-    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Lists, OperatorError> {
         let queries = self.queries(queries)?;
         let rows = self.store.rows();
         let all: Vec<Range<u32>> = (0..rows).step_by(RUN as usize).map(|row| row..(row + RUN).min(rows)).collect();
@@ -163,12 +159,7 @@ impl Retriever for LateIndex {
         Ok(lists)
     }
 
-    fn rank_batch(
-        &self,
-        queries: &[&str],
-        candidates: &[Vec<u32>],
-        pool: usize,
-    ) -> Result<Vec<Vec<Row>>, OperatorError> {
+    fn rank_batch(&self, queries: &[&str], candidates: &[Vec<u32>], pool: usize) -> Result<Lists, OperatorError> {
         let queries = self.queries(queries)?;
         // Each query alone: it has candidates of its own.
         let lists = queries.par_iter().zip(candidates).map(|(query, rows)| {
@@ -192,7 +183,7 @@ fn runs(rows: &[u32]) -> Vec<Range<u32>> {
 
 /// Returns the best `pool` rows, best first, ties by row.
 fn best(mut rows: Vec<Row>, pool: usize) -> Vec<Row> {
-    fn order(a: &Row, b: &Row) -> Ordering {
+    fn order(a: &Row, b: &Row) -> std::cmp::Ordering {
         b.score.total_cmp(&a.score).then(a.row.cmp(&b.row))
     }
     // Selecting first: sorting all rows of a large index would take longer than scoring some.

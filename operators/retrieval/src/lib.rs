@@ -34,15 +34,13 @@ mod vectors;
 
 use rayon::prelude::*;
 use schemars::JsonSchema;
-use searchmill_engine::operator::{OperatorError, ParamIssue};
-use searchmill_engine::operator::{allow_names, named_or_tagged};
+use searchmill_engine::operator::{OperatorError, ParamIssue, allow_names, named_or_tagged};
 use searchmill_schemas::HitSource;
 use serde::{Deserialize, Serialize};
 
 pub use bm25::Bm25Params;
 pub use dense::DenseParams;
-pub use descriptor::IndexKind;
-pub use descriptor::build;
+pub use descriptor::{IndexKind, build};
 pub use faiss_index::{FaissIndex, Metric, Neighbours};
 pub use fuse::Fusion;
 pub use late::LateParams;
@@ -184,19 +182,17 @@ pub struct Row {
     pub score: f64,
 }
 
+/// Rows for each query, best first.
+pub(crate) type Lists = Vec<Vec<Row>>;
+
 /// An index that can be searched. Results do not depend on how queries are batched or on the number of threads.
 pub(crate) trait Retriever: Send + Sync {
     /// Returns at most `pool` rows for each query, best first, ties by row number.
-    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError>;
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Lists, OperatorError>;
 
     /// Ranks given rows for each query, in increasing order without repetitions. Only indexes of kinds that rank
     /// candidates are asked.
-    fn rank_batch(
-        &self,
-        _queries: &[&str],
-        _candidates: &[Vec<u32>],
-        _pool: usize,
-    ) -> Result<Vec<Vec<Row>>, OperatorError> {
+    fn rank_batch(&self, _queries: &[&str], _candidates: &[Vec<u32>], _pool: usize) -> Result<Lists, OperatorError> {
         Err(OperatorError::engine("this kind of index ranks no candidates"))
     }
 }

@@ -63,8 +63,10 @@ impl TermQuery {
     fn bounds(&self, segment: usize) -> Vec<f32> {
         let mut bounds = vec![0.0; self.terms.len() + 1];
         for (position, term) in self.terms.iter().enumerate().rev() {
+            // An upper bound of the factors in the list.
             let most = match &term.known.lists[segment] {
-                Some(list) => list.most(),
+                Some(List::Unpacked(list)) => list.most,
+                Some(List::Packed(_)) => 1.0,
                 None => 0.0,
             };
             bounds[position] = bounds[position + 1] + term.weight * most * SLACK;
@@ -210,9 +212,7 @@ impl SegmentSearch<'_> {
     fn add_list(&self, term: usize, scores: &mut [f32]) -> tantivy::Result<()> {
         match self.list(term) {
             (_, None) => {}
-            (weight, Some(List::Unpacked(list))) => {
-                sums::add_list(scores, &list.documents, &list.factors, weight);
-            }
+            (weight, Some(List::Unpacked(list))) => sums::add_list(scores, &list.documents, &list.factors, weight),
             (weight, Some(List::Packed(info))) => {
                 for_each_block(self.segment.open_list(info)?, |documents, frequencies| {
                     for (document, frequency) in documents.iter().zip(frequencies) {

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use searchmill_engine::operator::TreeInput;
-
 /// Files that are read into memory as a whole: vectors, and weights of encoders. All others are mapped.
 const READ: [&str; 2] = ["faiss", "safetensors"];
 
@@ -11,7 +9,7 @@ const READ: [&str; 2] = ["faiss", "safetensors"];
 ///
 /// # Errors
 /// Fails if a folder cannot be read.
-pub fn memory_need(trees: &[&TreeInput]) -> std::io::Result<u64> {
+pub fn memory_need(trees: &[&searchmill_engine::operator::TreeInput]) -> std::io::Result<u64> {
     trees.iter().map(|tree| read_whole(&tree.path)).sum()
 }
 

@@ -3,7 +3,6 @@
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
 use searchmill_models::groups::groups;
 use searchmill_models::{Encoder, Role};
-use searchmill_schemas::text_column;
 
 use super::chunk_store::ChunkWriter;
 
@@ -57,7 +56,7 @@ pub(super) fn encode_all<C: Coder + ?Sized>(
     for batch in rows.batches() {
         let batch = batch?;
         chunks.write(&batch)?;
-        for text in text_column(&batch, "contents")?.iter().flatten() {
+        for text in searchmill_schemas::text_column(&batch, "contents")?.iter().flatten() {
             passages.waiting.push(text.to_owned());
             if passages.waiting.len() >= WINDOW {
                 take(passages.encode(false)?)?;

@@ -41,13 +41,17 @@ impl Segment {
         if info.doc_freq > LONGEST_LIST {
             return Ok(Some(List::Packed(info)));
         }
-        let mut unpacked = Unpacked::with_capacity(info.doc_freq as usize);
+        let count = info.doc_freq as usize;
+        let (mut all, mut factors, mut most) = (Vec::with_capacity(count), Vec::with_capacity(count), 0.0_f32);
         for_each_block(self.open_list(&info)?, |documents, frequencies| {
             for (document, frequency) in documents.iter().zip(frequencies) {
-                unpacked.push(*document, statistics.factor(*frequency, self.lengths[*document as usize]));
+                let factor = statistics.factor(*frequency, self.lengths[*document as usize]);
+                all.push(*document);
+                factors.push(factor);
+                most = most.max(factor);
             }
         });
-        Ok(Some(List::Unpacked(unpacked)))
+        Ok(Some(List::Unpacked(Unpacked { documents: all, factors, most })))
     }
 }
 
@@ -70,34 +74,14 @@ pub(super) enum List {
     Packed(TermInfo),
 }
 
-impl List {
-    /// Returns an upper bound of the factors in the list.
-    pub(super) fn most(&self) -> f32 {
-        match self {
-            Self::Unpacked(list) => list.most,
-            Self::Packed(_) => 1.0,
-        }
-    }
-}
-
 /// Sorted documents and the term-frequency factor of each.
 pub(super) struct Unpacked {
     pub(super) documents: Vec<u32>,
     pub(super) factors: Vec<f32>,
-    most: f32,
+    pub(super) most: f32,
 }
 
 impl Unpacked {
-    fn with_capacity(postings: usize) -> Self {
-        Self { documents: Vec::with_capacity(postings), factors: Vec::with_capacity(postings), most: 0.0 }
-    }
-
-    fn push(&mut self, document: u32, factor: f32) {
-        self.documents.push(document);
-        self.factors.push(factor);
-        self.most = self.most.max(factor);
-    }
-
     /// Returns the position of the first document >= `document`, searching from `start` in growing steps.
     pub(super) fn seek(&self, start: usize, document: u32) -> usize {
         let rest = &self.documents[start..];
@@ -116,18 +100,6 @@ pub(super) struct KnownTerm {
     pub(super) postings: u64,
     /// Its list in each segment.
     pub(super) lists: Vec<Option<List>>,
-}
-
-impl KnownTerm {
-    fn cost(&self) -> usize {
-        let mut cost = TERM_COST;
-        for list in self.lists.iter().flatten() {
-            if let List::Unpacked(list) = list {
-                cost += list.documents.len();
-            }
-        }
-        cost
-    }
 }
 
 /// Cache of looked-up terms, for any number of threads.
@@ -155,24 +127,26 @@ impl KnownTerms {
         }
         let term = Term::from_field_text(field, word);
         let mut lists = Vec::with_capacity(segments.len());
-        let mut postings = 0;
+        let (mut postings, mut cost) = (0, TERM_COST);
         // Without the lock: other threads need not wait while lists are read.
         for segment in segments {
             let list = segment.list(&term, statistics)?;
             postings += match &list {
-                Some(List::Unpacked(list)) => list.documents.len() as u64,
+                Some(List::Unpacked(list)) => {
+                    cost += list.documents.len();
+                    list.documents.len() as u64
+                }
                 Some(List::Packed(info)) => u64::from(info.doc_freq),
                 None => 0,
             };
             lists.push(list);
         }
         let known = if postings > 0 { Some(Arc::new(KnownTerm { postings, lists })) } else { None };
-        self.keep(word, known.clone());
+        self.keep(word, known.clone(), cost);
         Ok(known)
     }
 
-    fn keep(&self, word: &str, known: Option<Arc<KnownTerm>>) {
-        let cost = known.as_ref().map_or(TERM_COST, |known| known.cost());
+    fn keep(&self, word: &str, known: Option<Arc<KnownTerm>>, cost: usize) {
         let mut memory = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if memory.cost + cost > MOST_POSTINGS {
             *memory = Memory::default();
@@ -190,8 +164,8 @@ mod tests {
 
     #[test]
     fn documents_are_found_from_any_place_on() {
-        let mut list = Unpacked::with_capacity(100);
-        (0..100).for_each(|n| list.push(n * 3 + 1, 0.5));
+        let documents = (0..100).map(|n| n * 3 + 1).collect();
+        let list = Unpacked { documents, factors: vec![0.5; 100], most: 0.5 };
         for start in [0, 1, 7, 50, 99] {
             for document in 0..310 {
                 let expected = (start..100).find(|place| list.documents[*place] >= document).unwrap_or(100);
@@ -205,7 +179,7 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let terms = KnownTerms::default();
         for word in 0..MOST_POSTINGS / TERM_COST + 10 {
-            terms.keep(&word.to_string(), None);
+            terms.keep(&word.to_string(), None, TERM_COST);
         }
         let memory = terms.0.read().unwrap();
         assert_eq!((memory.terms.len(), memory.cost), (10, 10 * TERM_COST));

@@ -6,9 +6,9 @@ use searchmill_engine::operator::{Context, OperatorError, TreeInput};
 use searchmill_schemas::HitSource;
 
 use super::chunk_store::{ChunkStore, decode};
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, IndexKind};
 use super::fuse::{Fused, Ranked, fuse};
-use super::{Found, Fusion, Retriever, Row, SearchSettings, each_query};
+use super::{Found, Fusion, Lists, Retriever, Row, SearchSettings, each_query};
 
 struct OpenIndex {
     name: String,
@@ -55,7 +55,7 @@ impl Search {
                 // With the position: two indexes of one kind may be searched together.
                 name: format!("{}:{position}", descriptor.kind.name()),
                 retriever: descriptor.open(&tree.path, context)?,
-                ranks: descriptor.kind.ranks_candidates(),
+                ranks: matches!(descriptor.kind, IndexKind::Late(_)),
                 chunks: ChunkStore::open(&tree.path)?,
                 digest: descriptor.chunks,
             });
@@ -67,9 +67,8 @@ impl Search {
         }
         let shared = same_chunks(&indexes)?;
         if settings.candidates > 0 && !shared {
-            return Err(OperatorError::pipeline("`candidates` needs indexes of the same chunks").with_help(
-                "build the indexes from the same node; without `candidates`, different chunks can be fused",
-            ));
+            let help = "build the indexes from the same node; without `candidates`, different chunks can be fused";
+            return Err(OperatorError::pipeline("`candidates` needs indexes of the same chunks").with_help(help));
         }
         Ok(Self { indexes, shared, settings: settings.clone() })
     }
@@ -118,19 +117,12 @@ impl Search {
 
     /// Searches the indexes, those that rank candidates among the best `candidates` rows of each other index. Without
     /// fusion, the others' lists are left out.
-    fn rank_candidates(
-        &self,
-        queries: &[&str],
-        pool: usize,
-        candidates: usize,
-    ) -> Result<Vec<Vec<Vec<Row>>>, OperatorError> {
-        let mut lists = Vec::with_capacity(self.indexes.len());
-        for index in &self.indexes {
-            lists.push(if index.ranks {
-                Vec::new()
-            } else {
-                index.retriever.search_batch(queries, pool.max(candidates))?
-            });
+    fn rank_candidates(&self, queries: &[&str], pool: usize, candidates: usize) -> Result<Vec<Lists>, OperatorError> {
+        let mut lists = vec![Lists::new(); self.indexes.len()];
+        for (index, lists) in self.indexes.iter().zip(&mut lists) {
+            if !index.ranks {
+                *lists = index.retriever.search_batch(queries, pool.max(candidates))?;
+            }
         }
         let mut rows: Vec<Vec<u32>> = Vec::with_capacity(queries.len());
         for query in 0..queries.len() {

@@ -1,7 +1,5 @@
 //! BM25's weights: by a term's rarity and by its frequency in a document.
 
-use tantivy::fieldnorm::FieldNormReader;
-
 /// Limit of term frequencies with tabulated factors.
 const TABLED: usize = 8;
 
@@ -20,7 +18,7 @@ impl Statistics {
     pub(super) fn of(k1: f32, b: f32, documents: u64, tokens: u64) -> Self {
         let average = tokens as f32 / documents.max(1) as f32;
         let norms: [f32; 256] = std::array::from_fn(|class| {
-            let length = FieldNormReader::id_to_fieldnorm(class as u8) as f32;
+            let length = tantivy::fieldnorm::FieldNormReader::id_to_fieldnorm(class as u8) as f32;
             // Without tokens the average is 0, by which nothing can be divided.
             k1 * (1.0 - b + b * length / average.max(f32::MIN_POSITIVE))
         });

@@ -5,10 +5,8 @@ use std::collections::hash_map::Entry;
 
 use rayon::prelude::*;
 use searchmill_engine::operator::{Context, OperatorError, TreeInput};
-use searchmill_models::EncoderParams;
 
 use super::chunk_store::ChunkStore;
-use super::dense::stored;
 use super::descriptor::{Descriptor, IndexKind};
 use super::flat::{Lengths, Vectors};
 
@@ -36,7 +34,7 @@ pub struct IndexVectors {
     vectors: Vec<f32>,
     dimensions: usize,
     lengths: Lengths,
-    encoder: EncoderParams,
+    encoder: searchmill_models::EncoderParams,
     chunks: HashMap<String, u32>,
     /// Documents by id; `None`: it has several chunks.
     documents: HashMap<String, Option<u32>>,
@@ -53,7 +51,7 @@ impl IndexVectors {
             let message = format!("an index of the kind `{}` has no vectors of texts", descriptor.kind.name());
             return Err(OperatorError::pipeline(message).with_help("name an index with `kind: {dense: …}`"));
         };
-        let (mut vectors, dimensions) = stored(params, &tree.path)?;
+        let (mut vectors, dimensions) = super::dense::stored(params, &tree.path)?;
         let store = ChunkStore::open(&tree.path)?;
         let (mut chunks, mut documents) = (HashMap::new(), HashMap::new());
         for row in 0..store.rows() {
@@ -115,10 +113,8 @@ impl IndexVectors {
         mut each: impl FnMut(Pair),
     ) -> Result<(), OperatorError> {
         if self.encoder != other.encoder || self.dimensions != other.dimensions {
-            return Err(OperatorError::pipeline(
-                "the indexes have different encoders: their vectors cannot be compared",
-            )
-            .with_help("build all of them with the same `kind`"));
+            let message = "the indexes have different encoders: their vectors cannot be compared";
+            return Err(OperatorError::pipeline(message).with_help("build all of them with the same `kind`"));
         }
         let (rows, dimensions, lengths) = (other.vectors.as_slice(), other.dimensions, &other.lengths);
         let all = Vectors { rows, dimensions, lengths, euclidean: false };
@@ -126,25 +122,19 @@ impl IndexVectors {
             context.check_cancelled()?;
             // The fast products find a few too many; the exact ones decide.
             let candidates = all.all_at_least(vectors, threshold as f32 - ROUNDING);
-            let pairs: Vec<Vec<Pair>> = candidates
-                .into_par_iter()
-                .zip(vectors.par_chunks(dimensions))
-                .enumerate()
-                .map(|(position, (candidates, vector))| {
-                    let row = (block * BLOCK + position) as u32;
-                    let mut pairs = Vec::new();
-                    for candidate in candidates {
-                        let similarity = cosine(vector, other.vector(candidate));
-                        if similarity >= threshold - EPSILON {
-                            pairs.push(Pair { row, other: candidate, similarity });
-                        }
+            let tasks = candidates.into_par_iter().zip(vectors.par_chunks(dimensions)).enumerate();
+            let pairs = tasks.map(|(position, (candidates, vector))| {
+                let row = (block * BLOCK + position) as u32;
+                let mut pairs = Vec::new();
+                for candidate in candidates {
+                    let similarity = cosine(vector, other.vector(candidate));
+                    if similarity >= threshold - EPSILON {
+                        pairs.push(Pair { row, other: candidate, similarity });
                     }
-                    pairs
-                })
-                .collect();
-            for pair in pairs.into_iter().flatten() {
-                each(pair);
-            }
+                }
+                pairs
+            });
+            pairs.collect::<Vec<_>>().into_iter().flatten().for_each(&mut each);
         }
         Ok(())
     }

@@ -21,8 +21,6 @@ pub mod searchlm;
 pub use overlap::TokenScores;
 pub use rouge_l::rouge_l;
 
-use overlap::guarded_token_scores;
-
 use crate::normalize::normalize_answer;
 
 /// The five metrics of one prediction, each from 0 to 1.
@@ -54,7 +52,10 @@ pub fn answer_scores(prediction: &str, golden: &[String]) -> AnswerScores {
     let prediction = normalize_answer(prediction);
     let mut best = AnswerScores::default();
     for answer in golden {
-        best = best.max(score_normalized(&prediction, &normalize_answer(answer)));
+        let scores = score_normalized(&prediction, &normalize_answer(answer));
+        (best.em, best.f1, best.acc) = (best.em.max(scores.em), best.f1.max(scores.f1), best.acc.max(scores.acc));
+        best.precision = best.precision.max(scores.precision);
+        best.recall = best.recall.max(scores.recall);
     }
     best
 }
@@ -62,7 +63,7 @@ pub fn answer_scores(prediction: &str, golden: &[String]) -> AnswerScores {
 /// Scores a normalised prediction against one normalised golden answer.
 pub(crate) fn score_normalized(prediction: &str, golden: &str) -> AnswerScores {
     let equal = prediction == golden;
-    let TokenScores { f1, precision, recall } = guarded_token_scores(prediction, golden);
+    let TokenScores { f1, precision, recall } = overlap::guarded_token_scores(prediction, golden);
     let acc = f64::from(u8::from(equal || prediction.contains(golden)));
     AnswerScores { em: f64::from(u8::from(equal)), f1, acc, precision, recall }
 }
@@ -74,16 +75,6 @@ impl AnswerScores {
     /// The metrics, in the order of [`AnswerScores::NAMES`].
     pub fn values(&self) -> [f64; 5] {
         [self.em, self.f1, self.acc, self.precision, self.recall]
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            em: self.em.max(other.em),
-            f1: self.f1.max(other.f1),
-            acc: self.acc.max(other.acc),
-            precision: self.precision.max(other.precision),
-            recall: self.recall.max(other.recall),
-        }
     }
 }
 

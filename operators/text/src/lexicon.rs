@@ -2,7 +2,6 @@
 //! apostrophes and white space.
 
 use regex::{Regex, RegexBuilder};
-use tokenizers::NormalizedString;
 
 /// Phrases with which a model takes back, doubts or checks what it said; version 1. The phrases extend the examples of
 /// Seungyoun's reproduction of Search-R1 (think again, re-verify, let's reconsider, upon closer inspection), whose own
@@ -71,18 +70,11 @@ pub fn unify(text: &str) -> String {
     });
     let plain: String = marks.collect();
     let composed = if plain.is_ascii() { plain } else { nfkc(plain) };
-    let mut out = String::with_capacity(composed.len());
-    for word in composed.to_lowercase().split_whitespace() {
-        if !out.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(word);
-    }
-    out
+    composed.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn nfkc(text: String) -> String {
-    let mut normalized = NormalizedString::from(text);
+    let mut normalized = tokenizers::NormalizedString::from(text);
     normalized.nfkc();
     normalized.get().to_owned()
 }

@@ -8,7 +8,6 @@
 //! first 32 bits of SHA-1, mixed by the finaliser of MurmurHash3, then the permutations `a·x + b mod 2^32` with odd `a`;
 //! `a` and `b` are drawn by NumPy's `RandomState(seed)`. Bands and rows are those of its `MinHashLSH` with equal weights.
 
-use pulp::Arch;
 use sha1::{Digest, Sha1};
 
 use crate::fnv;
@@ -57,7 +56,7 @@ impl Permutations {
     /// Returns the signature of a set: for each permutation, the smallest permuted hash.
     pub fn signature(&self, set: &[u64]) -> Vec<u32> {
         let mut signature = vec![u32::MAX; self.factors.len()];
-        Arch::new().dispatch(|| {
+        pulp::Arch::new().dispatch(|| {
             for hash in set {
                 let hash = mix(*hash as u32);
                 let permutations = self.factors.iter().zip(&self.offsets);

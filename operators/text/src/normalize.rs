@@ -12,8 +12,6 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::unicode::nfkc;
-
 /// Normalises an answer: lower-case words without punctuation and without `a`, `an`, `the`, separated by single spaces.
 ///
 /// Only ASCII punctuation is removed, and no space replaces it (`Bankman-Fried` becomes `bankmanfried`).
@@ -26,7 +24,7 @@ pub fn normalize_answer(text: &str) -> String {
 /// Normalises a text in which an answer is looked for: [`normalize_answer`] of its NFKC form. A score of published code does
 /// not know forms and takes [`normalize_answer`].
 pub fn normalize_sought(text: &str) -> String {
-    normalize_answer(&nfkc(text))
+    normalize_answer(&crate::unicode::nfkc(text))
 }
 
 /// Whether `needle` occurs in `haystack` as whole words. Both must be normalised; an empty needle never occurs.

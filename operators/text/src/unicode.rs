@@ -12,8 +12,6 @@ use std::borrow::Cow;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
-use crate::analysis::is_cjk;
-
 /// A soft hyphen: the word goes on, also on the next line.
 const SOFT_HYPHEN: char = '\u{ad}';
 const ZERO_WIDTH_SPACE: char = '\u{200b}';
@@ -112,7 +110,7 @@ fn stands_for_letters(c: char) -> bool {
     if c.is_alphanumeric() {
         return spelt.any(|part| part == '\u{2044}');
     }
-    spelt.any(|part| part != c && part.is_alphanumeric() && !is_cjk(part))
+    spelt.any(|part| part != c && part.is_alphanumeric() && !crate::analysis::is_cjk(part))
 }
 
 /// Whether the script of a character is written without spaces between words, and marks them with zero-width spaces if at

@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::analysis::is_cjk;
 use crate::unicode::folded;
 
 /// The words of a text, joined by single spaces.
@@ -35,7 +34,7 @@ impl Words {
         }
         for found in WORD.iter().flat_map(|word| word.find_iter(lower)) {
             let (run, mut start) = (found.as_str(), 0);
-            for (at, c) in run.char_indices().filter(|(_, c)| is_cjk(*c)) {
+            for (at, c) in run.char_indices().filter(|(_, c)| crate::analysis::is_cjk(*c)) {
                 words.push(&run[start..at]);
                 start = at + c.len_utf8();
                 words.push(&run[at..start]);

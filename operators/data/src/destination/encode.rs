@@ -9,7 +9,6 @@ use arrow::datatypes::FieldRef;
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, make_encoder};
 use arrow::json::{Writer, WriterBuilder};
-use flate2::write::GzEncoder;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -41,7 +40,7 @@ pub fn text<W: Write + Send>(
 ) -> Result<W, OperatorError> {
     Ok(match compression {
         Compression::Gz => {
-            let mut packed = GzEncoder::new(target, flate2::Compression::default());
+            let mut packed = flate2::write::GzEncoder::new(target, flate2::Compression::default());
             write_text(rows, format, &mut packed, context)?;
             packed.finish()?
         }
@@ -89,8 +88,7 @@ fn write_text(
     if format == Format::Json {
         target.write_all(if first { b"]\n" } else { b"\n]\n" })?;
     }
-    let Ok(names) = encoding.not_finite.into_inner() else { return Ok(()) };
-    for name in names {
+    for name in encoding.not_finite.into_inner().unwrap_or_default() {
         context.progress().log(&format!("warning: NaN and infinity in the column `{name}` are null: JSON lacks them"));
     }
     Ok(())
@@ -98,11 +96,9 @@ fn write_text(
 
 /// Fails if two columns share a name: readers of the file would find one of them.
 fn check_names(rows: &RowsInput) -> Result<(), OperatorError> {
-    match name_twice(rows.schema.fields()) {
-        None => Ok(()),
-        Some(name) => Err(OperatorError::pipeline(format!("the rows have two columns `{name}`"))
-            .with_help("rename one of them by `sql` (`AS other_name`)")),
-    }
+    let Some(name) = name_twice(rows.schema.fields()) else { return Ok(()) };
+    let error = OperatorError::pipeline(format!("the rows have two columns `{name}`"));
+    Err(error.with_help("rename one of them by `sql` (`AS other_name`)"))
 }
 
 fn in_parallel<U: Send>(
@@ -149,35 +145,33 @@ impl Encoding {
             }
         }
         let batch = &as_text(batch)?;
-        match self.format {
-            Format::Csv | Format::Tsv => self.cells(batch, false),
-            _ => {
-                let lines = if self.kind == RecordKind::Example {
-                    example_lines(batch)?
-                } else {
-                    json_lines(batch, self.kind)?
-                };
-                if self.format != Format::Json {
-                    return Ok(lines);
-                }
-                let rows: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()).collect();
-                Ok(rows.join(&b",\n"[..]))
-            }
+        let lines = match self.kind {
+            _ if are_cells => return self.cells(batch, false),
+            RecordKind::Example => example_lines(batch)?,
+            kind => json_lines(batch, kind)?,
+        };
+        if self.format != Format::Json {
+            return Ok(lines);
         }
+        let rows: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()).collect();
+        Ok(rows.join(&b",\n"[..]))
     }
 
     fn cells(&self, batch: &RecordBatch, header: bool) -> Result<Vec<u8>, OperatorError> {
         let delimiter = if self.format == Format::Tsv { b'\t' } else { b',' };
-        let mut bytes = Vec::new();
-        let mut writer =
-            arrow::csv::WriterBuilder::new().with_delimiter(delimiter).with_header(header).build(&mut bytes);
+        let builder = arrow::csv::WriterBuilder::new().with_delimiter(delimiter).with_header(header);
         require_objects(batch)?;
         if batch.num_columns() == 0 && batch.num_rows() > 0 {
             return Err(OperatorError::data("the rows have no columns, so there is nothing to write"));
         }
-        writer.write(&flat(&as_text(batch)?)?)?;
-        drop(writer);
-        Ok(bytes)
+        let batch = as_text(batch)?;
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+            columns.push((field.name(), cell_column(field, column)?, true));
+        }
+        let mut writer = builder.build(Vec::new());
+        writer.write(&RecordBatch::try_from_iter_with_nullable(columns)?)?;
+        Ok(writer.into_inner())
     }
 }
 
@@ -234,17 +228,15 @@ fn example_lines(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
 
 fn json_lines(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<u8>, OperatorError> {
     require_objects(batch)?;
-    let mut lines = Vec::new();
     let mut builder = WriterBuilder::new().with_explicit_nulls(true);
     // A column of a table is whatever the user made of it: its texts stay texts.
     if kind != RecordKind::Table {
         builder = builder.with_encoder_factory(Arc::new(EmbedMetadata));
     }
-    let mut writer: Writer<_, LineDelimited> = builder.build(&mut lines);
+    let mut writer: Writer<_, LineDelimited> = builder.build(Vec::new());
     writer.write(batch)?;
     writer.finish()?;
-    drop(writer);
-    Ok(lines)
+    Ok(writer.into_inner())
 }
 
 /// Writes `metadata`, which holds a JSON object as text, as an object and not as a string.
@@ -283,15 +275,6 @@ impl Encoder for JsonText<'_> {
 }
 
 /// Replaces lists and objects by JSON text, for formats with flat cells.
-fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let schema = batch.schema();
-    let mut columns = Vec::with_capacity(batch.num_columns());
-    for (field, column) in schema.fields().iter().zip(batch.columns()) {
-        columns.push((field.name(), cell_column(field, column)?, true));
-    }
-    RecordBatch::try_from_iter_with_nullable(columns)
-}
-
 fn cell_column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     if !column.data_type().is_nested() {
         return Ok(Arc::clone(column));
@@ -327,9 +310,8 @@ pub fn parquet<W: Write + Send>(
         Compression::None => ParquetCompression::UNCOMPRESSED,
         Compression::Zst => ParquetCompression::ZSTD(ZstdLevel::try_new(3)?),
         Compression::Gz => {
-            return Err(
-                OperatorError::pipeline("Parquet files cannot be gz-compressed").with_help("write `compression: zst`")
-            );
+            let error = OperatorError::pipeline("Parquet files cannot be gz-compressed");
+            return Err(error.with_help("write `compression: zst`"));
         }
     };
     let properties =

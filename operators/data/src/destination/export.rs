@@ -7,7 +7,6 @@ use fs_err::File;
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 use searchmill_engine::operator::{Context, MANIFEST_ENDING, OperatorError, missing_credentials};
-use url::Url;
 
 use super::local::{holds, to_path};
 use super::manifest::Manifest;
@@ -70,7 +69,7 @@ pub fn file_name(destination: &str) -> Result<String, OperatorError> {
 }
 
 async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result<bool, OperatorError> {
-    let url = Url::parse(destination)
+    let url = url::Url::parse(destination)
         .map_err(|error| OperatorError::pipeline(format!("`{destination}` is not a URL: {error}")))?;
     let (store, base) = store::open(&url)?;
     let text = manifest.text()?;

@@ -23,8 +23,8 @@ pub(crate) fn to_path(tree: &Path, manifest: &Manifest, destination: &Path) -> R
     let text = manifest.text()?;
     let mut unchanged = true;
     if manifest.folder {
-        let delivery = Delivery { tree, manifest, text: &text, beside: &beside };
-        unchanged = delivery.bring(&destination).map_err(|error| cannot_write(&destination, &error))?;
+        let same = bring(tree, manifest, &text, &beside, &destination);
+        unchanged = same.map_err(|error| cannot_write(&destination, &error))?;
     } else {
         for file in &manifest.files {
             let same = replace(&destination, || File::open(tree.join(&file.path)));
@@ -55,94 +55,85 @@ fn check(path: &Path, folder: bool) -> Result<(), OperatorError> {
     Err(OperatorError::machine(format!("cannot write {}: it is {what}", path.display())).with_help(help))
 }
 
-/// A folder to export.
-struct Delivery<'a> {
-    tree: &'a Path,
-    manifest: &'a Manifest,
-    text: &'a str,
-    beside: &'a Path,
+/// Writes everything beside the destination first: on a full disk the old folder stays unchanged. `text` is that of the
+/// manifest, `beside` its place.
+fn bring(tree: &Path, manifest: &Manifest, text: &str, beside: &Path, destination: &Path) -> io::Result<bool> {
+    // The target of a symbolic link; the link itself stays.
+    let target = destination.canonicalize().unwrap_or_else(|_| destination.to_owned());
+    let has_files = holds(tree, manifest, &target)? && target.is_dir();
+    if has_files && same_file(beside, text.as_bytes())? {
+        return Ok(true);
+    }
+    let (mut room, _lock) = room_beside(&target)?;
+    let (new, described) = (room.path().join("new"), room.path().join("manifest.json"));
+    for file in &manifest.files {
+        copy(File::open(tree.join(&file.path))?.into_file(), &new.join(&file.path))?;
+    }
+    // Without files, nothing has made the folder yet.
+    fs_err::create_dir_all(&new)?;
+    copy(text.as_bytes(), &described)?;
+    let present = entries(&target)?;
+    // The files of the previous export, from the manifest beside the folder.
+    let ours: BTreeSet<PathBuf> = match Manifest::read(beside) {
+        Ok(old) if old.folder => old.files.into_iter().map(|file| PathBuf::from(file.path)).collect(),
+        _ => BTreeSet::new(),
+    };
+    let exchangeable = present.iter().all(|path| ours.contains(path));
+    if !target.exists() {
+        // The caller's message names the target.
+        fs::rename(&new, &target)?;
+    } else if !exchangeable || !exchange(&new, &target, &mut room)? {
+        merge(manifest, &new, &target, &present, &ours)?;
+    }
+    // Last: after a crash before it, the next export sees the old manifest and repeats the work.
+    move_to(&described, beside)?;
+    Ok(false)
 }
 
-impl Delivery<'_> {
-    /// Writes everything beside the destination first: on a full disk the old folder stays unchanged.
-    fn bring(&self, destination: &Path) -> io::Result<bool> {
-        // The target of a symbolic link; the link itself stays.
-        let target = destination.canonicalize().unwrap_or_else(|_| destination.to_owned());
-        let has_files = holds(self.tree, self.manifest, &target)? && target.is_dir();
-        if has_files && same_file(self.beside, self.text.as_bytes())? {
-            return Ok(true);
+/// Merges into a folder with foreign files: removes stale files of the previous export, then moves new files one by one.
+fn merge(manifest: &Manifest, new: &Path, target: &Path, all: &[PathBuf], ours: &BTreeSet<PathBuf>) -> io::Result<()> {
+    // A link to another folder is not part of the destination. Checked before anything is changed.
+    for file in &manifest.files {
+        for folder in Path::new(&file.path).ancestors().skip(1) {
+            let folder = target.join(folder);
+            if folder != target && folder.is_symlink() {
+                let message = format!("{} is a link: remove it, or choose another path", folder.display());
+                return Err(io::Error::other(message));
+            }
         }
-        let Room { mut room, _lock } = room_beside(&target)?;
-        let (new, text) = (room.path().join("new"), room.path().join("manifest.json"));
-        for file in &self.manifest.files {
-            copy(File::open(self.tree.join(&file.path))?.into_file(), &new.join(&file.path))?;
-        }
-        // Without files, nothing has made the folder yet.
-        fs_err::create_dir_all(&new)?;
-        copy(self.text.as_bytes(), &text)?;
-        let present = entries(&target)?;
-        // The files of the previous export, from the manifest beside the folder.
-        let ours: BTreeSet<PathBuf> = match Manifest::read(self.beside) {
-            Ok(old) if old.folder => old.files.into_iter().map(|file| PathBuf::from(file.path)).collect(),
-            _ => BTreeSet::new(),
-        };
-        let exchangeable = present.iter().all(|path| ours.contains(path));
-        if !target.exists() {
-            // The caller's message names the target.
-            fs::rename(&new, &target)?;
-        } else if !exchangeable || !exchange(&new, &target, &mut room)? {
-            self.merge(&new, &target, &present, &ours)?;
-        }
-        // Last: after a crash before it, the next export sees the old manifest and repeats the work.
-        move_to(&text, self.beside)?;
-        Ok(false)
     }
-
-    /// Merges into a folder with foreign files: removes stale files of the previous export, then moves new files one by
-    /// one.
-    fn merge(&self, new: &Path, target: &Path, present: &[PathBuf], ours: &BTreeSet<PathBuf>) -> io::Result<()> {
-        // A link to another folder is not part of the destination. Checked before anything is changed.
-        for file in &self.manifest.files {
-            for folder in Path::new(&file.path).ancestors().skip(1) {
-                let folder = target.join(folder);
-                if folder != target && folder.is_symlink() {
-                    let message = format!("{} is a link: remove it, or choose another path", folder.display());
-                    return Err(io::Error::other(message));
-                }
+    for path in all {
+        // What the previous export did not write is somebody else's.
+        let is_current = manifest.files.iter().any(|file| Path::new(&file.path) == path);
+        if is_current || !ours.contains(path) {
+            continue;
+        }
+        fs_err::remove_file(target.join(path))?;
+        // Remove folders that are now empty.
+        for folder in path.ancestors().skip(1) {
+            if folder.as_os_str().is_empty() || fs::remove_dir(target.join(folder)).is_err() {
+                break;
             }
         }
-        for path in present {
-            // What the previous export did not write is somebody else's.
-            let is_current = self.manifest.files.iter().any(|file| Path::new(&file.path) == path);
-            if is_current || !ours.contains(path) {
-                continue;
-            }
-            fs_err::remove_file(target.join(path))?;
-            // Remove folders that are now empty.
-            for folder in path.ancestors().skip(1) {
-                if folder.as_os_str().is_empty() || fs::remove_dir(target.join(folder)).is_err() {
-                    break;
-                }
-            }
-        }
-        for file in &self.manifest.files {
-            let (from, to) = (new.join(&file.path), target.join(&file.path));
-            if !same_file(&to, File::open(&from)?)? {
-                move_to(&from, &to)?;
-            }
-        }
-        Ok(())
     }
+    for file in &manifest.files {
+        let (from, to) = (new.join(&file.path), target.join(&file.path));
+        if !same_file(&to, File::open(&from)?)? {
+            move_to(&from, &to)?;
+        }
+    }
+    Ok(())
 }
 
-/// Creates a temporary folder on the file system of `target`. It is removed with its content when dropped.
-fn room_beside(target: &Path) -> io::Result<Room> {
+/// Creates a temporary folder on the file system of `target`, with the lock that it has while it is used. It is removed
+/// with its content when dropped.
+fn room_beside(target: &Path) -> io::Result<(TempDir, File)> {
     let folder = parent(target);
     fs_err::create_dir_all(folder)?;
     loop {
         let room = tempfile::Builder::new().prefix(WRITING).tempdir_in(folder)?;
         match File::open(room.path()) {
-            Ok(lock) if is_ours(lock.file(), room.path()) => return Ok(Room { room, _lock: lock }),
+            Ok(lock) if is_ours(lock.file(), room.path()) => return Ok((room, lock)),
             // A sweep took it for abandoned: take another name.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -162,12 +153,6 @@ fn is_ours(file: &fs::File, path: &Path) -> bool {
         (Ok(at_path), Ok(opened)) => (at_path.dev(), at_path.ino()) == (opened.dev(), opened.ino()),
         _ => false,
     }
-}
-
-/// A temporary folder, locked while it is used.
-struct Room {
-    room: TempDir,
-    _lock: File,
 }
 
 /// Beginning of the names of unfinished files and folders; six letters and digits follow.

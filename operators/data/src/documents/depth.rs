@@ -1,6 +1,5 @@
 //! How deep the elements of an HTML page are nested, by the rules of HTML.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -26,7 +25,9 @@ pub(super) fn exceeds(page: &str, most: usize) -> bool {
     while !rest.is_empty() {
         let (piece, after) = rest.split_at(rest.floor_char_boundary(STEP));
         parser.process(StrTendril::from_slice(piece));
-        if tree.borrow().is_last_below(most) {
+        let seen = tree.borrow();
+        // Whether the last node lies deeper than `most`.
+        if std::iter::successors(Some(seen.last), |node| seen.nodes[*node].parent).nth(most + 1).is_some() {
             return true;
         }
         rest = after;
@@ -82,18 +83,6 @@ impl Tree {
         }
     }
 
-    fn move_children(&mut self, from: usize, to: usize) {
-        for child in std::mem::take(&mut self.nodes[from].children) {
-            self.nodes[child].parent = Some(to);
-            self.nodes[to].children.push(child);
-        }
-    }
-
-    /// Whether the last node lies deeper than `most`.
-    fn is_last_below(&self, most: usize) -> bool {
-        std::iter::successors(Some(self.last), |node| self.nodes[*node].parent).nth(most + 1).is_some()
-    }
-
     /// Returns how deep nodes lie below the document.
     fn depth(&self) -> usize {
         let (mut deepest, mut open) = (0, vec![(ROOT, 0)]);
@@ -128,7 +117,7 @@ impl TreeSink for Sink {
 
     fn finish(self) {}
 
-    fn parse_error(&self, _: Cow<'static, str>) {}
+    fn parse_error(&self, _: std::borrow::Cow<'static, str>) {}
 
     fn get_document(&self) -> usize {
         ROOT
@@ -188,7 +177,11 @@ impl TreeSink for Sink {
     }
 
     fn reparent_children(&self, node: &usize, parent: &usize) {
-        self.0.borrow_mut().move_children(*node, *parent);
+        let mut tree = self.0.borrow_mut();
+        for child in std::mem::take(&mut tree.nodes[*node].children) {
+            tree.nodes[child].parent = Some(*parent);
+            tree.nodes[*parent].children.push(child);
+        }
     }
 
     fn is_mathml_annotation_xml_integration_point(&self, handle: &usize) -> bool {

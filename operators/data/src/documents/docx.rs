@@ -7,7 +7,6 @@ use flate2::read::DeflateDecoder;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::reader::Reader;
-use serde_json::Map;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::content::{Content, damaged, no_text, too_large};
@@ -28,7 +27,7 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
     if text.is_empty() {
         return Err(no_text("the document has no text"));
     }
-    let mut details = Map::new();
+    let mut details = serde_json::Map::new();
     let heading = markdown::sections(text, &mut details);
     Ok(Content { title: title.or(body.title).or(heading), text: text.to_owned(), details })
 }
@@ -216,22 +215,15 @@ impl Body {
         if paragraph.is_empty() {
             return;
         }
+        let line = paragraph.replace('\n', " ");
         if self.cells > 0 {
-            self.text.push_str(&paragraph.replace('\n', " "));
-            self.text.push(' ');
+            self.text += &format!("{line} ");
             return;
         }
         match style {
-            Some(Style::Title) if self.title.is_none() => self.title = Some(paragraph.replace('\n', " ")),
-            Some(Style::Heading(level)) => {
-                self.text.push_str(&"#".repeat(level));
-                self.text.push(' ');
-                self.text.push_str(&paragraph.replace('\n', " "));
-            }
-            None if is_item => {
-                self.text.push_str("- ");
-                self.text.push_str(paragraph);
-            }
+            Some(Style::Title) if self.title.is_none() => self.title = Some(line),
+            Some(Style::Heading(level)) => self.text += &format!("{} {line}", "#".repeat(level)),
+            None if is_item => self.text += &format!("- {paragraph}"),
             Some(Style::Title) | None => self.text.push_str(paragraph),
         }
         self.text.push_str("\n\n");

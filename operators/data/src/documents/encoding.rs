@@ -2,7 +2,6 @@
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
-use serde_json::Map;
 
 use super::content::Content;
 
@@ -32,7 +31,7 @@ pub(super) fn decode(bytes: &[u8], named: Option<&str>) -> Content {
 
 fn decoded(bytes: &[u8], encoding: &'static Encoding, is_guessed: bool) -> Content {
     let (text, has_errors) = encoding.decode_without_bom_handling(bytes);
-    let mut details = Map::new();
+    let mut details = serde_json::Map::new();
     details.insert("encoding".to_owned(), encoding.name().into());
     if is_guessed {
         details.insert("encoding_guessed".to_owned(), true.into());

@@ -1,7 +1,7 @@
 //! Reads the documents of many files: files and records are read in parallel, rows come in their order.
 
 use std::collections::BTreeSet;
-use std::io::{Error, ErrorKind, Read};
+use std::io::{Error, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,14 +53,6 @@ pub struct Documents<'a> {
     large: Mutex<()>,
 }
 
-/// Rows and rejects of a part.
-#[derive(Default)]
-struct Rows {
-    documents: Vec<Document>,
-    rejects: Vec<Reject>,
-    skipped: u64,
-}
-
 impl<'a> Documents<'a> {
     /// Files and records with more than `limit` bytes are rejected.
     pub fn new(context: &'a Context, compression: Compression, limit: u64) -> Self {
@@ -95,8 +87,7 @@ impl<'a> Documents<'a> {
     fn open(&self, file: &SourceFile) -> Result<Box<dyn Read + Send>, OperatorError> {
         let Place::Local(path) = &file.place else { return stream::bytes(file, self.compression, self.context) };
         let opened = std::fs::File::open(path);
-        let read =
-            opened.and_then(|opened| decompressed(self.context.watched(path, Box::new(opened)), self.compression));
+        let read = opened.and_then(|raw| decompressed(self.context.watched(path, Box::new(raw)), self.compression));
         read.map_err(|error| stream::broken(file, &error))
     }
 
@@ -124,14 +115,14 @@ impl<'a> Documents<'a> {
     /// # Errors
     /// Fails if a file cannot be read, other than by its content.
     pub fn read(&self, part: Part) -> Result<Decoded, OperatorError> {
-        let mut rows = Rows::default();
+        let (mut documents, mut rejects, mut skipped) = (Vec::new(), Vec::new(), 0);
         let file = match part.0 {
             Inner::Files(files) => {
                 for file in &files {
                     self.context.check_cancelled()?;
                     match self.file(file)? {
-                        Ok(document) => rows.documents.push(document),
-                        Err(fault) => rows.rejects.push(reject(&file.below, fault)),
+                        Ok(document) => documents.push(document),
+                        Err(fault) => rejects.push(reject(&file.below, fault)),
                     }
                 }
                 files.first().map_or_else(|| Arc::from(""), |file| Arc::clone(&file.name))
@@ -143,31 +134,26 @@ impl<'a> Documents<'a> {
                         self.record(&file, &record).map_err(|fault| Bad { offset, fault })
                     });
                     match read {
-                        Ok(Some(document)) => rows.documents.push(document),
-                        Ok(None) => rows.skipped += 1,
-                        Err(bad) => rows.rejects.push(reject(&name_of(&file, bad.offset), bad.fault)),
+                        Ok(Some(document)) => documents.push(document),
+                        Ok(None) => skipped += 1,
+                        Err(bad) => rejects.push(reject(&name_of(&file, bad.offset), bad.fault)),
                     }
                 }
                 file.name
             }
         };
-        let lines = vec![0; rows.documents.len()];
-        let batch = to_batch(&rows.documents)?;
+        let (batch, lines) = (to_batch(&documents)?, vec![0; documents.len()]);
         let (dropped, nulled, remarks) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
-        Ok(Decoded { file, batch, lines, rejects: rows.rejects, dropped, nulled, remarks, skipped: rows.skipped })
+        Ok(Decoded { file, batch, lines, rejects, dropped, nulled, remarks, skipped })
     }
 
     fn file(&self, file: &SourceFile) -> Result<Result<Document, Fault>, OperatorError> {
         let (bytes, _alone) = match content_of(&mut *self.open(file)?, self.limit, || self.alone()) {
             Ok(read) => read,
-            Err(error) => {
-                return match error.kind() {
-                    ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
-                        Ok(Err(damaged(format!("the file is damaged or cut short: {error}"))))
-                    }
-                    _ => Err(stream::broken(file, &error)),
-                };
+            Err(error) if stream::is_damage(&error) => {
+                return Ok(Err(damaged(format!("the file is damaged or cut short: {error}"))));
             }
+            Err(error) => return Err(stream::broken(file, &error)),
         };
         if bytes.len() as u64 > self.limit {
             return Ok(Err(too_large("the file", self.limit)));

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 
 use searchmill_text::markdown::{unescaped, without_links};
-use serde_json::Map;
-use url::Url;
 
 use super::content::{Content, no_text, wrong_type};
 use super::{depth, markdown};
@@ -30,7 +28,7 @@ pub(super) fn read(page: &str, url: Option<&str>) -> Result<Content, Fault> {
     if depth_at_most(page) > MAX_DEPTH && depth::exceeds(page, MAX_DEPTH) {
         return Err(wrong_type(format!("its elements are nested more than {MAX_DEPTH} deep, the limit")));
     }
-    let url = url.filter(|url| Url::parse(url).is_ok());
+    let url = url.filter(|url| url::Url::parse(url).is_ok());
     let article = legible::parse(&without_class_of_root(page), url, None).map_err(|error| match error {
         legible::Error::NoContent | legible::Error::NoBody => no_text("the page has no main text"),
         other => wrong_type(format!("the page cannot be read: {other}")),
@@ -40,7 +38,7 @@ pub(super) fn read(page: &str, url: Option<&str>) -> Result<Content, Fault> {
     if text.is_empty() {
         return Err(no_text("the page has no main text"));
     }
-    let mut details = Map::new();
+    let mut details = serde_json::Map::new();
     let further = [
         ("language", article.lang),
         ("author", article.byline),
@@ -73,10 +71,7 @@ fn depth_at_most(page: &str) -> usize {
     let (mut depth, mut most) = (0_usize, 0);
     for at in memchr::memchr_iter(b'<', bytes) {
         let rest = &bytes[at + 1..];
-        let (ends, name) = match rest.strip_prefix(b"/") {
-            Some(name) => (true, name),
-            None => (false, rest),
-        };
+        let name = rest.strip_prefix(b"/").unwrap_or(rest);
         let length = name.iter().take(16).take_while(|byte| byte.is_ascii_alphanumeric()).count();
         if length == 0 || !name[0].is_ascii_alphabetic() {
             continue;
@@ -84,6 +79,7 @@ fn depth_at_most(page: &str) -> usize {
         if SHALLOW.iter().any(|shallow| shallow.as_bytes().eq_ignore_ascii_case(&name[..length])) {
             continue;
         }
+        let ends = name.len() < rest.len();
         depth = if ends { depth.saturating_sub(1) } else { depth + 1 };
         most = most.max(depth);
     }

@@ -1,7 +1,5 @@
 //! What a file is: by its name, and by its first bytes.
 
-use memchr::memmem;
-
 use super::content::{damaged, wrong_type};
 use crate::source::format::{endings, unpacked_name};
 use crate::source::record::Fault;
@@ -76,7 +74,7 @@ impl Found {
         // UTF-16 has zeros too.
         let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
         let is_binary = !is_wide && start.contains(&0);
-        match memmem::find(&start[..start.len().min(1024)], b"%PDF-") {
+        match memchr::memmem::find(&start[..start.len().min(1024)], b"%PDF-") {
             Some(at) if at > 0 && !is_binary => return Self::TextBeforePdf { is_html: is_html(start) },
             Some(_) => return Self::Pdf,
             None => {}
@@ -126,14 +124,11 @@ impl Kind {
     /// Returns the kind of a `Content-Type`, without its parameters.
     pub(super) fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match media_type.as_str() {
-            "text/plain" => Some(Self::Text),
-            "text/markdown" => Some(Self::Markdown),
-            "text/html" | "application/xhtml+xml" => Some(Self::Html),
-            "application/pdf" => Some(Self::Pdf),
-            "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => Some(Self::Docx),
-            _ => None,
+        if media_type == "application/xhtml+xml" {
+            return Some(Self::Html);
         }
+        let mut kinds = [Self::Text, Self::Markdown, Self::Html, Self::Pdf, Self::Docx].into_iter();
+        kinds.find(|kind| kind.media_type() == media_type)
     }
 
     pub(super) fn media_type(self) -> &'static str {
@@ -167,7 +162,7 @@ impl Kind {
             | (Some(Self::Docx), Found::Zip) => claimed,
             (None, Found::Html) => Some(Self::Html),
             (None, Found::Pdf | Found::TextBeforePdf { .. }) => Some(Self::Pdf),
-            (None, Found::Zip) if memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
+            (None, Found::Zip) if memchr::memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
             (None, Found::Text) => Some(Self::Text),
             _ => None,
         }

@@ -88,9 +88,8 @@ impl<R: Read> Records<R> {
 
     /// Ends the file where it is damaged.
     fn cut(&mut self, offset: u64, error: std::io::Error) -> std::io::Result<Option<Result<Record, Bad>>> {
-        use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         self.begun = None;
-        if !matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof) {
+        if !crate::source::stream::is_damage(&error) {
             return Err(error);
         }
         let end = self.offset;

@@ -62,9 +62,7 @@ impl Hub {
                 None => request.send().await,
             };
             let again = match &sent {
-                Ok(response) => {
-                    response.status().is_server_error() || response.status() == StatusCode::TOO_MANY_REQUESTS
-                }
+                Ok(answer) => answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS,
                 Err(error) => error.is_connect() || error.is_timeout(),
             };
             // When the run is stopped, the caller reports what was sent, without a wait.
@@ -80,9 +78,7 @@ impl Hub {
 /// Returns the Hub's own words about a failure, as the end of a message.
 pub(super) fn words(response: &Response) -> String {
     match response.headers().get("x-error-message").map(HeaderValue::to_str) {
-        Some(Ok(message)) if !message.is_empty() => {
-            format!(": {}", message.chars().take(MOST_WORDS).collect::<String>())
-        }
+        Some(Ok(said)) if !said.is_empty() => format!(": {}", said.chars().take(MOST_WORDS).collect::<String>()),
         _ => String::new(),
     }
 }
@@ -112,9 +108,8 @@ pub(super) async fn download(
     let shows_end = response.headers().contains_key("transfer-encoding") || response.version() >= Version::HTTP_2;
     if named.is_none() && !shows_end {
         let message = format!("the server does not say how long `{shown}` is, so that a cut could not be noticed");
-        return Err(
-            OperatorError::machine(message).with_help("download the file by other means, and read it from disk")
-        );
+        let help = "download the file by other means, and read it from disk";
+        return Err(OperatorError::machine(message).with_help(help));
     }
     let mut found = 0;
     loop {

@@ -44,11 +44,8 @@ impl HubFile {
                 return None;
             }
         }
-        Some(Self {
-            repository: format!("{organisation}/{name}"),
-            revision: revision.to_owned(),
-            path: path.to_owned(),
-        })
+        let (repository, revision) = (format!("{organisation}/{name}"), revision.to_owned());
+        Some(Self { repository, revision, path: path.to_owned() })
     }
 }
 
@@ -131,16 +128,15 @@ impl Hub {
         }
         let error =
             OperatorError::data(format!("{} answers {status} for `{location}`{}", self.endpoint, words(response)));
-        Err(match status {
+        let help = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.token.is_none() => {
-                error.with_help("the data set is private or gated: set HF_TOKEN")
+                "the data set is private or gated: set HF_TOKEN"
             }
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                error.with_help("HF_TOKEN does not grant access to this data set")
-            }
-            StatusCode::NOT_FOUND => error.with_help("check organisation, name, path and revision"),
-            _ => error,
-        })
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "HF_TOKEN does not grant access to this data set",
+            StatusCode::NOT_FOUND => "check organisation, name, path and revision",
+            _ => return Err(error),
+        };
+        Err(error.with_help(help))
     }
 }
 
@@ -169,9 +165,7 @@ fn link(blob: &Path, target: &Path) -> Result<(), OperatorError> {
         Ok(()) => {}
         // Another process was faster.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(_) => {
-            fs_err::copy(blob, target)?;
-        }
+        Err(_) => drop(fs_err::copy(blob, target)?),
     }
     Ok(())
 }

@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 
-use reqwest::StatusCode;
 use searchmill_engine::operator::{Context, OperatorError};
 
 use super::client::{Hub, cached_commit, download, is_commit, is_name, words, write_whole};
@@ -108,10 +107,10 @@ impl Hub {
         if path.is_file() || absent.is_file() {
             return Ok(path.is_file());
         }
-        self.online(model).map_err(|error| OperatorError {
-            message: format!("cannot tell whether it has {file}: {}", error.message),
-            ..error
-        })?;
+        if let Err(error) = self.online(model) {
+            let message = format!("cannot tell whether it has {file}: {}", error.message);
+            return Err(OperatorError { message, ..error });
+        }
         let url = format!("{}/{}/resolve/{commit}/{file}", self.endpoint, model.id);
         context.progress().log(&format!("fetching {url}"));
         let found = context.block_on(self.fetch_file(&url, &path, context))?;
@@ -140,7 +139,7 @@ impl Hub {
         let response = self.get(url, context).await.map_err(|error| cannot_fetch(url, &error))?;
         // A missing repository or revision is not found either, which says nothing of the file.
         let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
-        if response.status() == StatusCode::NOT_FOUND && matches!(code, None | Some("EntryNotFound")) {
+        if response.status() == reqwest::StatusCode::NOT_FOUND && matches!(code, None | Some("EntryNotFound")) {
             return Ok(false);
         }
         let message = words(&response);

@@ -10,8 +10,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
-use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{read_dictionary, read_footer_length, read_record_batch};
 use arrow::ipc::{self, MessageHeader, MetadataVersion, root_as_footer, root_as_message};
 
@@ -26,13 +24,15 @@ const FILE: [u8; 8] = *b"ARROW1\0\0";
 /// Longest footer that is read, in bytes. Each batch takes 24 of them.
 const LONGEST_FOOTER: u64 = 1 << 28;
 
+type Dictionaries = HashMap<i64, ArrayRef>;
+
 /// The record batches of a stream or a file in the [IPC format].
 ///
 /// [IPC format]: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
 pub struct ArrowTable<R> {
     source: R,
     schema: SchemaRef,
-    dictionaries: HashMap<i64, ArrayRef>,
+    dictionaries: Dictionaries,
     batches: usize,
     after: After,
 }
@@ -50,18 +50,16 @@ impl<R: Read> ArrowTable<R> {
     ///
     /// # Errors
     /// Fails if the source cannot be read or does not begin with a schema.
-    pub fn beginning(mut source: R) -> Result<Self, String> {
-        let prefix = exactly(&mut source, PREFIX)?;
-        Self::open(source, &prefix, After::Unread)
+    pub fn beginning(source: R) -> Result<Self, String> {
+        Self::open(source, After::Unread)
     }
 
     /// Reads the schema of a stream that is all of the source.
     ///
     /// # Errors
     /// Fails if the source cannot be read or does not begin with a schema.
-    pub fn stream(mut source: R) -> Result<Self, String> {
-        let prefix = exactly(&mut source, PREFIX)?;
-        Self::open(source, &prefix, After::Nothing)
+    pub fn stream(source: R) -> Result<Self, String> {
+        Self::open(source, After::Nothing)
     }
 
     /// Reads the schema of a file.
@@ -72,18 +70,18 @@ impl<R: Read> ArrowTable<R> {
         if exactly(&mut source, FILE.len())? != FILE {
             return Err("it does not begin as an Arrow file".to_owned());
         }
-        // Writers may pad the first bytes to more than 8.
-        let mut prefix = exactly(&mut source, PREFIX)?;
-        while prefix == [0; PREFIX] {
-            prefix = exactly(&mut source, PREFIX)?;
-        }
-        Self::open(source, &prefix, After::Footer)
+        Self::open(source, After::Footer)
     }
 
-    fn open(mut source: R, prefix: &[u8], after: After) -> Result<Self, String> {
-        let Some(message) = Message::read(prefix, &mut source)? else { return Err("it has no schema".to_owned()) };
+    fn open(mut source: R, after: After) -> Result<Self, String> {
+        let mut prefix = exactly(&mut source, PREFIX)?;
+        // Writers may pad the first bytes of a file to more than 8.
+        while matches!(after, After::Footer) && prefix == [0; PREFIX] {
+            prefix = exactly(&mut source, PREFIX)?;
+        }
+        let Some(message) = Message::read(&prefix, &mut source)? else { return Err("it has no schema".to_owned()) };
         let schema = message.schema()?;
-        Ok(Self { source, schema, dictionaries: HashMap::new(), batches: 0, after })
+        Ok(Self { source, schema, dictionaries: Dictionaries::new(), batches: 0, after })
     }
 
     /// Returns the columns.
@@ -163,15 +161,11 @@ impl Message {
         if !schema.endianness().equals_to_target_endianness() {
             return Err("its numbers have another order of bytes".to_owned());
         }
-        Ok(Arc::new(decoded(|| Ok::<_, ArrowError>(fb_to_schema(schema)))?))
+        Ok(Arc::new(decoded(|| Ok::<_, String>(ipc::convert::fb_to_schema(schema)))?))
     }
 
     /// Returns the record batch, or keeps the dictionary and returns `None`.
-    fn batch(
-        &self,
-        schema: &SchemaRef,
-        dictionaries: &mut HashMap<i64, ArrayRef>,
-    ) -> Result<Option<RecordBatch>, String> {
+    fn batch(&self, schema: &SchemaRef, dictionaries: &mut Dictionaries) -> Result<Option<RecordBatch>, String> {
         let message = parsed(&self.metadata)?;
         let version: MetadataVersion = message.version();
         match message.header_type() {

@@ -6,7 +6,6 @@
 //! `writes` names, do not count. Nor do folders that are listed to find modules, and those that build tools look through
 //! without need: the working directory and those above it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -92,13 +91,8 @@ impl Opened {
     pub(super) fn new(context: &Context, variables: &[String], writes: &[String], mut exempt: Vec<PathBuf>) -> Self {
         let directory = std::path::absolute(context.resolve("")).unwrap_or_else(|_| context.resolve(""));
         exempt.extend(writes.iter().map(|path| plain(&directory.join(path))));
-        Self {
-            exempt,
-            places: Places::of(&directory, context.scratch(), variables),
-            directory: plain(&directory),
-            start: SystemTime::now() - TICK,
-            state: Mutex::default(),
-        }
+        let (places, directory) = (Places::of(&directory, context.scratch(), variables), plain(&directory));
+        Self { places, exempt, directory, start: SystemTime::now() - TICK, state: Mutex::default() }
     }
 
     /// Whether a file may be the user's, and is not noted yet. Asks no file system.
@@ -139,8 +133,7 @@ impl Opened {
             return;
         }
         let found = std::fs::metadata(path);
-        let makes = flags & libc::O_CREAT != 0 && found.is_err() || flags & libc::O_TRUNC != 0;
-        if makes {
+        if flags & libc::O_CREAT != 0 && found.is_err() || flags & libc::O_TRUNC != 0 {
             state.created.insert(path.to_owned());
             return;
         }
@@ -178,15 +171,14 @@ impl Opened {
     /// Fails with the files that the key does not cover.
     pub(crate) fn check(&self, name: &str, covers: impl Fn(&Path) -> bool) -> Result<(), OperatorError> {
         let fresh = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).fresh);
-        let unknown: Vec<PathBuf> = fresh.into_iter().filter(|path| !covers(path)).collect();
+        let unknown: BTreeSet<PathBuf> = fresh.into_iter().filter(|path| !covers(path)).collect();
         if unknown.is_empty() {
             return Ok(());
         }
-        let all: BTreeSet<&Path> = unknown.iter().map(PathBuf::as_path).collect();
         let mut shown = Vec::new();
         for path in &unknown {
             // A listed folder stands for what is in it.
-            if !path.parent().is_some_and(|folder| all.contains(folder)) {
+            if !path.parent().is_some_and(|folder| unknown.contains(folder)) {
                 shown.push(self.places.shown(path));
             }
         }
@@ -242,14 +234,8 @@ impl Places {
                 others.extend(std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute()));
             }
         }
-        Self {
-            own,
-            others,
-            home: std::env::home_dir(),
-            temporary: std::env::temp_dir(),
-            start: SystemTime::now() - TICK,
-            known: Mutex::default(),
-        }
+        let (home, temporary) = (std::env::home_dir(), std::env::temp_dir());
+        Self { own, others, home, temporary, start: SystemTime::now() - TICK, known: Mutex::default() }
     }
 
     /// Whether a path says that a file may be the user's.
@@ -311,8 +297,7 @@ impl Places {
         }
         let is_environment = folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir();
         let is = is_environment || folder.join("format").is_file() && folder.join("artifacts").is_dir();
-        known.insert(folder.to_owned(), is);
-        is
+        *known.entry(folder.to_owned()).or_insert(is)
     }
 
     /// Returns a path as it can be written in a pipeline; a listed folder ends with a slash.
@@ -354,10 +339,9 @@ fn has_module(paths: &[PathBuf]) -> bool {
 
 /// Whether a path lies in `lib/python3.12` of an interpreter, wherever it is installed.
 fn has_library_of_python(path: &Path) -> bool {
-    let parts: Vec<Cow<'_, str>> = path.iter().map(OsStr::to_string_lossy).collect();
-    parts
-        .windows(2)
-        .any(|pair| pair[0].starts_with("lib") && (pair[1].starts_with("python2") || pair[1].starts_with("python3")))
+    let parts: Vec<_> = path.iter().map(OsStr::to_string_lossy).collect();
+    let mut pairs = parts.windows(2);
+    pairs.any(|pair| pair[0].starts_with("lib") && ["python2", "python3"].iter().any(|name| pair[1].starts_with(name)))
 }
 
 fn is_hidden(name: &OsStr) -> bool {

@@ -1,7 +1,6 @@
 //! The values of the environment variables that a program gets by name: secrets, whatever their names.
 
 use arrow::array::{Array, ArrayData, RecordBatch};
-use memchr::memmem;
 use searchmill_engine::operator::{Context, OperatorError, is_setting};
 
 /// Shortest value in bytes that rows are searched for: shorter ones occur in ordinary text.
@@ -34,7 +33,7 @@ impl Passed {
             // Searched for as JSON writes it: a quotation mark in it has a backslash there.
             let quoted = serde_json::Value::from(value.as_str()).to_string();
             let escaped = &quoted.as_bytes()[1..quoted.len() - 1];
-            if memmem::find(text, escaped).is_some() {
+            if memchr::memmem::find(text, escaped).is_some() {
                 return Some(name);
             }
         }
@@ -62,6 +61,6 @@ pub(crate) fn repeated(name: &str) -> String {
 }
 
 fn contains(data: &ArrayData, value: &[u8]) -> bool {
-    data.buffers().iter().any(|buffer| memmem::find(buffer.as_slice(), value).is_some())
+    data.buffers().iter().any(|buffer| memchr::memmem::find(buffer.as_slice(), value).is_some())
         || data.child_data().iter().any(|child| contains(child, value))
 }

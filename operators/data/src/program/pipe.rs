@@ -1,6 +1,5 @@
 //! The output of a program, which ends with the program.
 
-use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// One output of a program. A process that the program started may hold it open after the program has ended: reading
 /// then fails with [`ErrorKind::TimedOut`].
 pub struct Pipe {
-    file: File,
+    file: std::fs::File,
     process: u32,
     ended: Option<Instant>,
 }

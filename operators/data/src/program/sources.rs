@@ -99,13 +99,11 @@ impl Command<'_> {
             found.insert(Source::Identity(format!("program {word}")));
             return;
         };
-        if !places.folders().any(|folder| Some(folder.as_path()) == path.parent()) {
-            found.insert(Source::Executable(path.clone()));
-        } else if self.version.is_some() {
+        let is_on_path = places.folders().any(|folder| Some(folder.as_path()) == path.parent());
+        if is_on_path && self.version.is_some() {
             return;
-        } else {
-            found.insert(known(path.clone()));
         }
+        found.insert(if is_on_path { known(path.clone()) } else { Source::Executable(path.clone()) });
         // A version in the params stands for the interpreter too.
         if self.version.is_none()
             && let Some(interpreter) = interpreter(&path)
@@ -146,7 +144,7 @@ fn known(path: PathBuf) -> Source {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // With or without a version (`python3.12`), but not `lua-filter`.
     let is_interpreter = INTERPRETERS.contains(&name.trim_end_matches(|ch: char| ch.is_ascii_digit() || ch == '.'));
-    let is_program = is_interpreter || of_system && !is_script(&path);
+    let is_program = is_interpreter || of_system && first_line(&path).is_none();
     if is_program { Source::Program(path) } else { Source::Executable(path) }
 }
 
@@ -192,10 +190,6 @@ fn first_line(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(line).trim().to_owned())
 }
 
-fn is_script(path: &Path) -> bool {
-    first_line(path).is_some()
-}
-
 /// Returns the interpreter that a script names.
 fn interpreter(path: &Path) -> Option<String> {
     let line = first_line(path)?;
@@ -232,7 +226,7 @@ fn code_of(source: &Source, directory: &Path) -> Option<PathBuf> {
         Source::Argument(path) => {
             let path = directory.join(path);
             let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
-            let is_code = path.is_file() && (SCRIPTS.contains(&ending) || is_script(&path));
+            let is_code = path.is_file() && (SCRIPTS.contains(&ending) || first_line(&path).is_some());
             if is_code { Some(path) } else { None }
         }
         _ => None,

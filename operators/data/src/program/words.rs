@@ -40,10 +40,7 @@ pub(super) fn texts(words: &[&str]) -> Vec<String> {
 
 /// Collects the texts inside a word.
 fn inside(word: &str, shell: bool, found: &mut Vec<String>) {
-    let mut all = Vec::new();
-    if let Some((_, value)) = word.split_once('=') {
-        all.push(value);
-    }
+    let mut all: Vec<&str> = word.split_once('=').into_iter().map(|(_, value)| value).collect();
     parts(word, shell, &mut all);
     for text in all {
         found.push(text.to_owned());
@@ -151,13 +148,10 @@ fn first_braces(word: &str) -> Option<(usize, usize, Vec<String>)> {
             continue;
         }
         let choices: Vec<String> = cuts.windows(2).map(|cut| word[cut[0] + 1..cut[1]].to_owned()).collect();
-        if let [only] = choices.as_slice() {
-            if let Some(numbers) = numbers(only) {
-                return Some((start, end, numbers));
-            }
-            continue;
+        let choices = if let [only] = choices.as_slice() { numbers(only) } else { Some(choices) };
+        if let Some(choices) = choices {
+            return Some((start, end, choices));
         }
-        return Some((start, end, choices));
     }
     None
 }

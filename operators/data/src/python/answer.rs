@@ -1,14 +1,11 @@
 //! What goes to a function and comes back: rows as JSON lines, batches as Arrow IPC streams.
 
 use arrow::array::RecordBatch;
-use arrow::ipc::writer::StreamWriter;
 use arrow::json::writer::{LineDelimited, WriterBuilder};
 use searchmill_engine::operator::OperatorError;
-use searchmill_schemas::with_bytes_as_text;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::program::ArrowTable;
 use crate::source::parquet_file::not_finite;
 
 /// Rows as JSON objects, with explicit nulls.
@@ -27,17 +24,15 @@ impl JsonRows {
     /// # Errors
     /// Fails if a column has no form in JSON.
     pub fn of(batch: &RecordBatch) -> Result<Self, OperatorError> {
-        let mut text = Vec::new();
-        let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
-        let batch = with_bytes_as_text(batch).map_err(|(column, _)| {
+        let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
+        let batch = searchmill_schemas::with_bytes_as_text(batch).map_err(|(column, _)| {
             let help = "encode it by `sql`: `encode(…, 'base64')`";
             OperatorError::data(format!("the column `{column}` holds bytes that are not UTF-8 text")).with_help(help)
         })?;
         writer.write(&batch).and_then(|()| writer.finish())?;
         // A batch without columns has rows all the same.
-        if batch.num_columns() == 0 {
-            text = b"{}\n".repeat(batch.num_rows());
-        }
+        let is_bare = batch.num_columns() == 0;
+        let text = if is_bare { b"{}\n".repeat(batch.num_rows()) } else { writer.into_inner() };
         let ends = memchr::memchr_iter(b'\n', &text).map(|at| at + 1).collect();
         let not_finite = not_finite(&batch).iter().map(|field| field.name().clone()).collect();
         Ok(Self { text, ends, not_finite })
@@ -163,16 +158,13 @@ pub(super) fn read_failure(text: &[u8]) -> Result<Failure, serde_json::Error> {
 
 /// Writes a batch as a stream.
 pub(super) fn write_batch(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
-    let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema())?;
+    let mut writer = arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema())?;
     writer.write(batch)?;
     Ok(writer.into_inner()?)
 }
 
 /// Reads the batches of a stream; an empty one has none.
 pub(super) fn read_batches(bytes: &[u8]) -> CalledBatch {
-    if bytes.is_empty() {
-        return CalledBatch::Rows(Vec::new());
-    }
     match batches_of(bytes) {
         Ok(batches) => CalledBatch::Rows(batches),
         Err(error) => {
@@ -183,9 +175,12 @@ pub(super) fn read_batches(bytes: &[u8]) -> CalledBatch {
 }
 
 fn batches_of(bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
-    let (mut table, mut batches) = (ArrowTable::stream(bytes)?, Vec::new());
-    while let Some(batch) = table.next_batch()? {
-        batches.push(batch);
+    let mut batches = Vec::new();
+    if !bytes.is_empty() {
+        let mut table = crate::program::ArrowTable::stream(bytes)?;
+        while let Some(batch) = table.next_batch()? {
+            batches.push(batch);
+        }
     }
     Ok(batches)
 }

@@ -1,10 +1,8 @@
 //! The code of a function or a program, as its calls are remembered by it.
 
-use std::path::PathBuf;
-
 use searchmill_engine::fingerprint::{hash_bytes, hash_file};
 use searchmill_engine::operator::{Context, OperatorError, Source};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::function::PythonFunction;
 use super::seen::Seen;
@@ -30,7 +28,7 @@ impl Code {
     /// Fails if one of their files cannot be read.
     pub fn of_sources(sources: Vec<Source>, context: &Context) -> Result<Self, OperatorError> {
         let directory = context.resolve("");
-        let (mut content, mut paths): (Vec<Value>, Vec<PathBuf>) = (Vec::new(), Vec::new());
+        let (mut content, mut paths) = (Vec::new(), Vec::new());
         for source in sources {
             let written = source.written();
             let is_argument = matches!(source, Source::Argument(_) | Source::Executable(_));

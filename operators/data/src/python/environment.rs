@@ -107,9 +107,8 @@ impl Script {
             let done = uv(&words, INSTALLING, log)?;
             if !done.status.success() {
                 let message = format!("`uv sync --script {file}` failed{}", done.last_output);
-                return Err(OperatorError::pipeline(message).with_help(
-                    "check the `# /// script` block of the file, and its lock file if there is one (`uv lock --script`)",
-                ));
+                let help = "check the `# /// script` block of the file, and its lock file if there is one (`uv lock --script`)";
+                return Err(OperatorError::pipeline(message).with_help(help));
             }
         }
         let words = ["uv", "python", "find", "--offline", "--script", &file].map(str::to_owned);
@@ -139,12 +138,10 @@ fn uv(words: &[String], patience: Duration, log: impl Fn(&str) + Sync) -> Result
     let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
     let directory = std::env::current_dir()
         .map_err(|error| OperatorError::machine(format!("cannot find the current directory: {error}")))?;
-    captured(words, names.iter().map(String::as_str), &directory, patience, |line| log(line)).map_err(|error| {
-        error.with_help(
-            "install uv (https://docs.astral.sh/uv/): the file lists its packages in a `# /// script` block. Or set \
-             `interpreter: [python3]` and install them there",
-        )
-    })
+    let done = captured(words, names.iter().map(String::as_str), &directory, patience, |line| log(line));
+    let help = "install uv (https://docs.astral.sh/uv/): the file lists its packages in a `# /// script` block. Or set \
+                `interpreter: [python3]` and install them there";
+    done.map_err(|error| error.with_help(help))
 }
 
 #[cfg(test)]

@@ -15,8 +15,7 @@ use super::captured::captured;
 use super::environment::Interpreter;
 use super::function::{PythonFunction, absolute};
 use super::seen::{GRAIN, Seen};
-use super::signature::Signature;
-use crate::program::located;
+use super::signature::{Signature, Wrong};
 
 /// The script that finds the modules.
 const SCRIPT: &str = concat!(include_str!("project.py"), include_str!("signature.py"), include_str!("imports.py"));
@@ -43,7 +42,7 @@ pub(super) struct Answer {
     site: Vec<PathBuf>,
     /// The functions and classes of the file, if it has none of the asked name.
     pub(super) lacking: Option<Vec<String>>,
-    pub(super) syntax_error: Option<SyntaxError>,
+    pub(super) syntax_error: Option<Wrong>,
     /// Installed packages, if no lock file pins those of a PEP 723 block.
     pub(super) packages: Vec<String>,
     /// What a function that is marked for `map` says of its columns.
@@ -72,13 +71,6 @@ pub(super) struct Entry {
     pub(super) files: Vec<PathBuf>,
     /// Folders of the package, and those in which packages are found.
     folders: Vec<PathBuf>,
-}
-
-/// Where a file is not Python.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SyntaxError {
-    pub(super) message: String,
-    pub(super) line: u32,
 }
 
 /// The state of the answer.
@@ -119,131 +111,109 @@ pub(super) fn interpreter(function: &PythonFunction, directory: &Path) -> Interp
     Interpreter::of(function.interpreter.as_deref(), function.path(directory).as_deref())
 }
 
-/// Returns what Python says of a function.
+/// Returns what Python says of a function. Starts Python only if the answer is not known, or something that it depends on
+/// has changed.
 pub(super) fn look(function: &PythonFunction, directory: &Path) -> Looked {
-    Imports { function, directory: &absolute(directory) }.look()
-}
-
-/// Asks for the imports of a function. `directory` is absolute.
-struct Imports<'a> {
-    function: &'a PythonFunction,
-    directory: &'a Path,
-}
-
-impl Imports<'_> {
-    /// Returns the answer. Starts Python only if the answer is not known, or something that it depends on has changed.
-    fn look(&self) -> Looked {
-        let (words, packages) = match interpreter(self.function, self.directory) {
-            Interpreter::Words(words) => (words, false),
-            Interpreter::Script(script) => match script.python() {
-                Some(python) => (vec![python.to_string_lossy().into_owned()], !script.is_locked()),
-                None => return Looked::Awaited(script.address()),
-            },
-        };
-        let mut variables = Vec::new();
-        for name in &self.function.environment {
-            if name.starts_with("PYTHON")
-                && let Ok(value) = std::env::var(name)
-            {
-                variables.push((name.clone(), value));
-            }
+    let directory = absolute(directory);
+    let (words, packages) = match interpreter(function, &directory) {
+        Interpreter::Words(words) => (words, false),
+        Interpreter::Script(script) => match script.python() {
+            Some(python) => (vec![python.to_string_lossy().into_owned()], !script.is_locked()),
+            None => return Looked::Awaited(script.address()),
+        },
+    };
+    let mut variables = Vec::new();
+    for name in &function.environment {
+        if name.starts_with("PYTHON")
+            && let Ok(value) = std::env::var(name)
+        {
+            variables.push((name.clone(), value));
         }
-        let question = Question {
-            words,
-            file: self.function.path(self.directory),
-            directory: self.directory.to_owned(),
-            function: self.function.function.clone(),
-            packages,
-            variables,
-            script: hash(&SCRIPT),
-        };
-        let cache = Cache::of(&question);
-        let mut known = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).get(&question).cloned();
-        if !known.as_ref().is_some_and(|known| known.seen.holds()) {
-            // Another process may have asked. The name of the file is a hash: two questions may share it.
-            known = cache.read().filter(|known: &Remembered| known.question == question && known.seen.holds());
-        }
-        let asked = match known {
-            Some(known) => Ok(known),
-            None => self.ask(question, &cache),
-        };
-        let remembered = match asked {
+    }
+    let (file, name, script) = (function.path(&directory), function.function.clone(), hash(&SCRIPT));
+    let question = Question { words, file, directory, function: name, packages, variables, script };
+    let cache = Cache::of(&question);
+    let mut known = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).get(&question).cloned();
+    if !known.as_ref().is_some_and(|known| known.seen.holds()) {
+        // Another process may have asked. The name of the file is a hash: two questions may share it.
+        known = cache.read().filter(|known: &Remembered| known.question == question && known.seen.holds());
+    }
+    let remembered = match known {
+        Some(known) => known,
+        None => match ask(function, question, &cache) {
             Ok(remembered) => remembered,
             Err(error) => return Looked::Failed(error),
-        };
-        let answer = Arc::clone(&remembered.answer);
-        REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).insert(remembered.question.clone(), remembered);
-        Looked::Found(answer)
-    }
+        },
+    };
+    let answer = Arc::clone(&remembered.answer);
+    REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).insert(remembered.question.clone(), remembered);
+    Looked::Found(answer)
+}
 
-    /// Asks Python, again if a file that matters has changed meanwhile.
-    fn ask(&self, mut question: Question, cache: &Cache) -> Result<Remembered, OperatorError> {
-        let mut tries = 0;
-        loop {
-            let start = SystemTime::now();
-            let answer = Arc::new(self.asked(&question)?);
-            let seen = self.depends(&question, &answer);
-            tries += 1;
-            let still = seen.is_before(start) && !answer.absent.iter().any(|path| path.exists());
-            let remembered = Remembered { question, seen, answer };
-            if still {
-                cache.write(&remembered);
-            }
-            // Time stamps may lie in the future, by the clock of another machine.
-            if still || tries == TRIES {
-                return Ok(remembered);
-            }
-            question = remembered.question;
-            std::thread::sleep(2 * GRAIN);
+/// Asks Python, again if a file that matters has changed meanwhile.
+fn ask(function: &PythonFunction, mut question: Question, cache: &Cache) -> Result<Remembered, OperatorError> {
+    let mut tries = 0;
+    loop {
+        let start = SystemTime::now();
+        let answer = Arc::new(asked(function, &question)?);
+        let seen = depends(&question, &answer);
+        tries += 1;
+        let still = seen.is_before(start) && !answer.absent.iter().any(|path| path.exists());
+        let remembered = Remembered { question, seen, answer };
+        if still {
+            cache.write(&remembered);
         }
+        // Time stamps may lie in the future, by the clock of another machine.
+        if still || tries == TRIES {
+            return Ok(remembered);
+        }
+        question = remembered.question;
+        std::thread::sleep(2 * GRAIN);
     }
+}
 
-    fn asked(&self, question: &Question) -> Result<Answer, OperatorError> {
-        let name = question.words.join(" ");
-        let asked = json!({
-            "file": question.file, "directory": question.directory, "function": question.function,
-            "packages": question.packages,
-        });
-        let mut words = question.words.clone();
-        words.extend(["-c".to_owned(), SCRIPT.to_owned(), asked.to_string()]);
-        let passed = PASSED.into_iter().chain(self.function.environment.iter().map(String::as_str));
-        let found = captured(&words, passed, self.directory, PATIENCE, |_| ())?;
-        let reason = if found.status.success() {
-            match serde_json::from_slice::<Answer>(&found.stdout) {
-                Ok(answer) => return Ok(Answer { words: question.words.clone(), ..answer }),
-                Err(error) => format!(": {error}"),
-            }
-        } else {
-            found.last_output
-        };
-        let message = format!("`{name}` cannot list the imports of {}{reason}", self.function.written());
-        Err(OperatorError::machine(message).with_help("`interpreter` must start Python 3.9 or later"))
-    }
+fn asked(function: &PythonFunction, question: &Question) -> Result<Answer, OperatorError> {
+    let Question { words, file, directory, function: name, packages, .. } = question;
+    let asked = json!({"file": file, "directory": directory, "function": name, "packages": packages});
+    let mut command = words.clone();
+    command.extend(["-c".to_owned(), SCRIPT.to_owned(), asked.to_string()]);
+    let passed = PASSED.into_iter().chain(function.environment.iter().map(String::as_str));
+    let found = captured(&command, passed, directory, PATIENCE, |_| ())?;
+    let reason = if found.status.success() {
+        match serde_json::from_slice::<Answer>(&found.stdout) {
+            Ok(answer) => return Ok(Answer { words: words.clone(), ..answer }),
+            Err(error) => format!(": {error}"),
+        }
+    } else {
+        found.last_output
+    };
+    let message = format!("`{}` cannot list the imports of {}{reason}", words.join(" "), function.written());
+    Err(OperatorError::machine(message).with_help("`interpreter` must start Python 3.9 or later"))
+}
 
-    /// Returns the state of everything that an answer depends on.
-    fn depends(&self, question: &Question, answer: &Answer) -> Seen {
-        let mut paths = BTreeSet::from([answer.executable.clone()]);
-        paths.extend(question.file.clone());
-        if let Some(entry) = &answer.entry {
-            paths.extend(entry.file.iter().chain(&entry.files).chain(&entry.folders).cloned());
-        }
-        paths.extend(answer.files.iter().chain(&answer.absent).chain(&answer.site).cloned());
-        if let Some(word) = question.words.first()
-            && let Some(program) = located(word, self.directory)
-        {
-            let mut start = [0; 2];
-            let read = std::fs::File::open(&program).and_then(|mut file| file.read_exact(&mut start));
-            // A script of a manager, which chooses the interpreter by these files.
-            if read.is_ok() && start == *b"#!" {
-                for folder in self.directory.ancestors() {
-                    paths.extend(CHOICES.map(|name| folder.join(name)));
-                }
-                if let Some(home) = std::env::home_dir() {
-                    paths.extend(OWN_CHOICES.map(|name| home.join(name)));
-                }
-            }
-            paths.insert(program);
-        }
-        Seen::at(paths)
+/// Returns the state of everything that an answer depends on.
+fn depends(question: &Question, answer: &Answer) -> Seen {
+    let mut paths = BTreeSet::from([answer.executable.clone()]);
+    paths.extend(question.file.clone());
+    if let Some(entry) = &answer.entry {
+        paths.extend(entry.file.iter().chain(&entry.files).chain(&entry.folders).cloned());
     }
+    paths.extend(answer.files.iter().chain(&answer.absent).chain(&answer.site).cloned());
+    if let Some(word) = question.words.first()
+        && let Some(program) = crate::program::located(word, &question.directory)
+    {
+        let mut start = [0; 2];
+        let read = std::fs::File::open(&program).and_then(|mut file| file.read_exact(&mut start));
+        // A script of a manager, which chooses the interpreter by these files.
+        if read.is_ok() && start == *b"#!" {
+            for folder in question.directory.ancestors() {
+                paths.extend(CHOICES.map(|name| folder.join(name)));
+            }
+            if let Some(home) = std::env::home_dir() {
+                paths.extend(OWN_CHOICES.map(|name| home.join(name)));
+            }
+        }
+        paths.insert(program);
+    }
+    Seen::at(paths)
 }

@@ -1,18 +1,27 @@
 //! Processes that call the same function, started when they are needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{Context, OperatorError};
+use serde_json::json;
 
 use super::answer::{Called, CalledBatch, Failure, JsonRows, Why};
 use super::function::PythonFunction;
 use super::known::Known;
 use super::worker::Worker;
 
+/// The script of a process.
+const SCRIPT: &str = concat!(
+    include_str!("project.py"),
+    include_str!("values.py"),
+    include_str!("function.py"),
+    include_str!("worker.py"),
+);
 /// How often a waiting call checks for cancellation.
 const WATCH: Duration = Duration::from_millis(50);
 /// Lost processes in a row after which the node fails.
@@ -55,19 +64,10 @@ struct State {
 impl Pool {
     /// Creates a pool; calls start its processes. Rows are the arguments of calls, with these names.
     #[must_use]
-    pub fn new(function: PythonFunction, arguments: Vec<String>, width: Width, context: &Context) -> Self {
-        Self {
-            function,
-            columns: arguments,
-            input: Vec::new(),
-            context: context.clone(),
-            known: OnceLock::new(),
-            width,
-            state: Mutex::default(),
-            freed: Condvar::new(),
-            lost: AtomicU32::new(0),
-            warned: Mutex::default(),
-        }
+    pub fn new(function: PythonFunction, columns: Vec<String>, width: Width, context: &Context) -> Self {
+        let (context, known, input) = (context.clone(), OnceLock::new(), Vec::new());
+        let (state, freed, lost, warned) = (Mutex::default(), Condvar::new(), AtomicU32::new(0), Mutex::default());
+        Self { function, columns, input, context, known, width, state, freed, lost, warned }
     }
 
     /// Creates a pool whose rows are those of a table with these columns, and starts its first process, which says what
@@ -184,7 +184,7 @@ impl Pool {
         }
         // Without the lock: starting a process takes long, and others can go on meanwhile.
         drop(state);
-        let started = self.known().and_then(|known| self.function.started(&self.context, &known));
+        let started = self.known().and_then(|known| self.started(&known));
         let mut state = self.locked();
         if let Ok(worker) = &started {
             state.most = Some(if worker.is_class { self.width.class } else { self.width.function });
@@ -213,6 +213,29 @@ impl Pool {
         let worker = self.take()?;
         self.release(worker, true);
         Ok(())
+    }
+
+    /// Starts a process that has imported the function.
+    fn started(&self, known: &Arc<Known>) -> Result<Worker, OperatorError> {
+        let (function, context) = (&self.function, &self.context);
+        let mut words = known.words.clone();
+        words.extend(["-c".to_owned(), SCRIPT.to_owned()]);
+        let given = BTreeMap::from([
+            // The order of sets is the same in every process.
+            ("PYTHONHASHSEED".to_owned(), "0".to_owned()),
+            ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
+        ]);
+        let (allowed, writes) = (&function.environment, &function.writes);
+        let program = crate::program::Program { command: &words, given, allowed, writes, seconds: function.seconds };
+        let running = program.start(Stdio::piped(), context)?;
+        // Where the system does not report opened files, the process reports its own.
+        let listens = !running.is_observed();
+        let mut worker = Worker::of(running, function, context, known)?;
+        worker.greet(&json!({
+            "file": known.file, "module": known.package.as_ref().map(|package| &package.module), "function": known.function,
+            "directory": known.directory, "batch": function.batch, "listens": listens,
+        }))?;
+        Ok(worker)
     }
 
     fn known(&self) -> Result<Arc<Known>, OperatorError> {

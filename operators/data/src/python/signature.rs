@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 
 use arrow::datatypes::DataType;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// What a function that is marked with `searchmill.map` says of its columns (`signature.py`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Signature {
     /// The JSON Schema of the rows that it returns.
-    pub output: Value,
+    pub output: serde_json::Value,
     /// Types of the arguments, in words of JSON Schema; empty for any.
     takes: BTreeMap<String, String>,
     pub(super) wrong: Option<Wrong>,
 }
 
-/// Why it says nothing.
+/// What is wrong with a file, and where: it is no Python, or the signature says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wrong {
     pub(super) message: String,

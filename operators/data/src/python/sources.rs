@@ -90,10 +90,9 @@ impl PythonFunction {
         }
         if let Some(wrong) = found.signature.as_ref().and_then(|signature| signature.wrong.as_ref()) {
             let issue = ParamIssue::new(path, format!("{file}:{}: {}", wrong.line, wrong.message));
-            return Some(issue.with_help(
-                "a function that is marked with `map` returns a `TypedDict` of its file, a list of them or None: its fields are the \
-                 columns; or remove the mark and write `output`",
-            ));
+            let help = "a function that is marked with `map` returns a `TypedDict` of its file, a list of them or None: its \
+                        fields are the columns; or remove the mark and write `output`";
+            return Some(issue.with_help(help));
         }
         let known: Vec<&str> = found.lacking.as_ref()?.iter().map(String::as_str).collect();
         let name = found.entry.as_ref().map_or(&self.function, |entry| &entry.function);

@@ -47,12 +47,6 @@ pub(super) struct Worker {
     settled: bool,
 }
 
-/// Why no frame came.
-enum Silence {
-    Late,
-    Ended,
-}
-
 #[derive(Deserialize)]
 struct Ready {
     version: String,
@@ -134,7 +128,7 @@ impl Worker {
         loop {
             let frame = match self.next(self.seconds)? {
                 Ok(frame) => frame,
-                Err(silence) => return self.lost(&silence).map(Some),
+                Err(silence) => return self.lost(silence).map(Some),
             };
             match frame.kind {
                 b'A' => called.extend(frame.payload.split(|byte| *byte == b'\n').map(|line| self.read(line))),
@@ -155,7 +149,7 @@ impl Worker {
         loop {
             let frame = match self.next(self.seconds)? {
                 Ok(frame) => frame,
-                Err(silence) => return self.lost(&silence).map(CalledBatch::Failed),
+                Err(silence) => return self.lost(silence).map(CalledBatch::Failed),
             };
             match (frame.kind, answer.take()) {
                 (b'B', None) => {
@@ -207,17 +201,16 @@ impl Worker {
     fn ready(&mut self, limit: u64, what: &str) -> Result<Ready, OperatorError> {
         let frame = match self.next(limit)? {
             Ok(frame) => frame,
-            Err(Silence::Late) => {
-                self.lost(&Silence::Late)?;
+            Err(Why::Late) => {
+                self.lost(Why::Late)?;
                 let output = self.tail.said();
                 let message = format!("`{}` {what} after {limit} seconds: its process was stopped{output}", self.name);
-                return Err(OperatorError::pipeline(message).with_help(
-                    "what waits for a network, an input or a lock does so without an end; a higher \
-                                `timeout_seconds` gives it more time",
-                ));
+                let help = "what waits for a network, an input or a lock does so without an end; a higher \
+                            `timeout_seconds` gives it more time";
+                return Err(OperatorError::pipeline(message).with_help(help));
             }
             Err(silence) => {
-                let failure = self.lost(&silence)?;
+                let failure = self.lost(silence)?;
                 let detail = failure.detail.unwrap_or_default();
                 let message = format!("`{}` did not start: {}{detail}", self.name, failure.message);
                 return Err(OperatorError::pipeline(message));
@@ -226,12 +219,10 @@ impl Worker {
         match frame.kind {
             b'K' => serde_json::from_slice(&frame.payload).map_err(|_| self.garbled()),
             b'F' => {
-                let NotReady { message, help, traceback } =
-                    serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
-                let lines: Vec<String> = traceback.lines().map(|line| format!("  {line}")).collect();
-                let trace = if lines.is_empty() { String::new() } else { format!("\n{}", lines.join("\n")) };
-                let error = OperatorError::pipeline(format!("{message}{trace}"));
-                Err(if help.is_empty() { error } else { error.with_help(help) })
+                let why: NotReady = serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
+                let trace: String = why.traceback.lines().map(|line| format!("\n  {line}")).collect();
+                let error = OperatorError::pipeline(format!("{}{trace}", why.message));
+                Err(if why.help.is_empty() { error } else { error.with_help(why.help) })
             }
             _ => Err(self.garbled()),
         }
@@ -250,20 +241,21 @@ impl Worker {
         drop(self.requests.as_ref().map(|requests| requests.send(framed(kind, payload))));
     }
 
-    /// Waits for the next frame, at most `seconds` (0: without a limit).
-    fn next(&mut self, seconds: u64) -> Result<Result<Frame, Silence>, OperatorError> {
+    /// Waits for the next frame, at most `seconds` (0: without a limit). If none comes, it is late, or the process has
+    /// ended.
+    fn next(&mut self, seconds: u64) -> Result<Result<Frame, Why>, OperatorError> {
         let start = Instant::now();
         loop {
             self.context.check_cancelled()?;
             match self.frames.recv_timeout(WATCH) {
                 Ok(frame) => return Ok(Ok(frame)),
-                Err(RecvTimeoutError::Disconnected) => return Ok(Err(Silence::Ended)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Err(Why::Ended)),
                 Err(RecvTimeoutError::Timeout) if seconds > 0 && start.elapsed().as_secs() >= seconds => {
-                    return Ok(Err(Silence::Late));
+                    return Ok(Err(Why::Late));
                 }
                 Err(RecvTimeoutError::Timeout) if self.has_ended() => {
                     // A descendant holds the pipe. What the process sent before its end counts.
-                    return Ok(self.frames.recv_timeout(WATCH).map_err(|_| Silence::Ended));
+                    return Ok(self.frames.recv_timeout(WATCH).map_err(|_| Why::Ended));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -275,17 +267,16 @@ impl Worker {
     }
 
     /// Ends the process and says what happened to the call.
-    fn lost(&mut self, silence: &Silence) -> Result<Failure, OperatorError> {
+    fn lost(&mut self, silence: Why) -> Result<Failure, OperatorError> {
         let Some(running) = self.running.take() else {
             return Err(OperatorError::engine(format!("the process of `{}` is gone", self.name)));
         };
         // The process closes its pipes before it is gone; a signal is reported only by its end.
-        let running = if matches!(silence, Silence::Ended) { awaited(running) } else { running };
+        let running = if silence == Why::Ended { awaited(running) } else { running };
         let status = running.end()?;
         self.listened.recv_timeout(GRACE).unwrap_or_default();
-        if matches!(silence, Silence::Late) {
-            let message = format!("the call took more than {} seconds", self.seconds);
-            return Ok(Failure::new(Why::Late, message));
+        if silence == Why::Late {
+            return Ok(Failure::new(silence, format!("the call took more than {} seconds", self.seconds)));
         }
         let how = match succeeded(&self.name, status, &self.tail) {
             Ok(()) => "ended with exit code 0".to_owned(),

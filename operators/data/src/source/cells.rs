@@ -6,7 +6,6 @@ use std::sync::Arc;
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::column::Scalar;
-use super::quotes::Quotes;
 use super::recognised::{check_header, not_utf8};
 use super::record::{Fault, Unreadable};
 
@@ -26,7 +25,7 @@ impl<'a> CellBlocks<'a> {
     /// Fails if the header cannot be read, is not UTF-8, repeats a column, or is separated otherwise.
     pub(crate) fn new(reader: impl Read + 'a, delimiter: u8, quotes: bool) -> std::io::Result<Self> {
         let reader: Box<dyn Read + 'a> =
-            if quotes { Box::new(Quotes::new(reader, delimiter)) } else { Box::new(reader) };
+            if quotes { Box::new(super::quotes::Quotes::new(reader, delimiter)) } else { Box::new(reader) };
         let mut reader = ReaderBuilder::new().delimiter(delimiter).quoting(quotes).flexible(true).from_reader(reader);
         let mut header: Vec<String> = Vec::new();
         for name in reader.byte_headers().map_err(of_reader)? {
@@ -49,10 +48,9 @@ impl<'a> CellBlocks<'a> {
     /// # Errors
     /// Fails if the first line cannot be read.
     pub(crate) fn plain(reader: impl Read + 'a, names: &[&str]) -> std::io::Result<Self> {
-        let reader: Box<dyn Read + 'a> = Box::new(reader);
         let mut plain = ReaderBuilder::new();
         plain.delimiter(b'\t').flexible(true).quoting(false).has_headers(false);
-        let mut reader = plain.from_reader(reader);
+        let mut reader = plain.from_reader(Box::new(reader) as Box<dyn Read + 'a>);
         let width = reader.byte_headers().map_err(of_reader)?.len();
         let header: Vec<String> = names.iter().take(width).map(|name| (*name).to_owned()).collect();
         Ok(Self { reader, header: header.into() })

@@ -16,7 +16,6 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 
 use super::python_list::{ListText, list_of};
-use super::strict;
 
 /// How strictly values must match the column type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +175,8 @@ impl Column {
     /// # Errors
     /// Fails if the column has another type.
     pub(crate) fn push_scalar(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
-        let pushed = match (&mut self.values, scalar) {
+        let mut pushed = true;
+        match (&mut self.values, scalar) {
             (Values::Text { offsets, bytes }, scalar) => {
                 match scalar {
                     Scalar::Text(text) => bytes.extend_from_slice(text.as_bytes()),
@@ -187,18 +187,31 @@ impl Column {
                     Scalar::Float(value) => bytes.extend_from_slice(Value::from(value).to_string().as_bytes()),
                 }
                 offsets.push(bytes.len() as i32);
-                true
             }
-            (Values::Bool(values), Scalar::Bool(value)) => {
-                values.append(value);
-                true
+            (Values::Bool(values), Scalar::Bool(value)) => values.append(value),
+            (Values::Int(values), Scalar::Int(value)) => values.push(value),
+            (Values::Int(values), Scalar::Float(value)) if value.fract() == 0.0 && value.abs() < 9e15 => {
+                values.push(value as i64);
             }
-            (Values::Int(values), scalar) => scalar.as_int().map(|value| values.push(value)).is_some(),
-            (Values::Float(values), scalar) => scalar.as_float().map(|value| values.push(value)).is_some(),
-            _ => false,
+            // A number with fraction has 53 bits: others would be rounded.
+            (Values::Float(values), Scalar::Int(value)) if (value as f64) as i128 == i128::from(value) => {
+                values.push(value as f64);
+            }
+            (Values::Float(values), Scalar::Large(value)) if (value as f64) as i128 == i128::from(value) => {
+                values.push(value as f64);
+            }
+            (Values::Float(values), Scalar::Float(value)) => values.push(value),
+            _ => pushed = false,
+        }
+        // Whether the last number fits a 32-bit column.
+        let in_range = match &self.values {
+            Values::Int(values) if *self.field.data_type() == DataType::Int32 => {
+                values.last().is_none_or(|value| i32::try_from(*value).is_ok())
+            }
+            _ => true,
         };
         // A value without validity is a partly read row: the caller truncates it.
-        if pushed && self.in_range() {
+        if pushed && in_range {
             self.validity.append(true);
             return Ok(());
         }
@@ -211,16 +224,6 @@ impl Column {
         }
     }
 
-    /// Whether the last number fits a 32-bit column.
-    fn in_range(&self) -> bool {
-        match &self.values {
-            Values::Int(values) if *self.field.data_type() == DataType::Int32 => {
-                values.last().is_none_or(|value| i32::try_from(*value).is_ok())
-            }
-            _ => true,
-        }
-    }
-
     /// Accepts a single value for a list, and JSON text for every type but text.
     fn push_loose(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
         if self.fit == Fit::Exact {
@@ -230,7 +233,7 @@ impl Column {
         if let Scalar::Text(text) = scalar {
             // In a list of texts, `12` is a text; in a column of numbers, it is a number.
             if !nested || text.trim_start().starts_with(['[', '{']) {
-                match strict::value(text.as_bytes()) {
+                match super::strict::value(text.as_bytes()) {
                     Ok(value) if !value.is_string() => {
                         return Fill(self).deserialize(&value).map_err(|error| error.to_string());
                     }
@@ -374,24 +377,6 @@ fn finish_offsets(offsets: &mut Vec<i32>) -> OffsetBuffer<i32> {
 }
 
 impl Scalar<'_> {
-    fn as_int(self) -> Option<i64> {
-        match self {
-            Scalar::Int(value) => Some(value),
-            Scalar::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i64),
-            _ => None,
-        }
-    }
-
-    fn as_float(self) -> Option<f64> {
-        match self {
-            // A number with fraction has 53 bits: others would be rounded.
-            Scalar::Int(value) if (value as f64) as i128 == i128::from(value) => Some(value as f64),
-            Scalar::Large(value) if (value as f64) as i128 == i128::from(value) => Some(value as f64),
-            Scalar::Float(value) => Some(value),
-            _ => None,
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Scalar::Bool(_) => "true or false",
@@ -516,7 +501,7 @@ pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
     let mut expected = 0;
     while let Some(found) = parts.next_key_seed(FindColumn { columns, expected })? {
         match found {
-            Found::Column(index) => {
+            Ok(index) => {
                 // The column has a value of this row already.
                 if columns[index].len() > row {
                     return Err(A::Error::custom(field_twice(columns[index].name())));
@@ -524,7 +509,7 @@ pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
                 parts.next_value_seed(Fill(&mut columns[index]))?;
                 expected = index + 1;
             }
-            Found::Unknown(name) => unknown(name, &mut parts)?,
+            Err(name) => unknown(name, &mut parts)?,
         }
     }
     Ok(())
@@ -593,11 +578,8 @@ struct FindColumn<'a> {
     expected: usize,
 }
 
-/// The target of a key.
-enum Found {
-    Column(usize),
-    Unknown(String),
-}
+/// The place of a key's column, or the key if it has none.
+type Found = Result<usize, String>;
 
 impl<'de> DeserializeSeed<'de> for FindColumn<'_> {
     type Value = Found;
@@ -616,9 +598,8 @@ impl Visitor<'_> for FindColumn<'_> {
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Found, E> {
         if matches!(self.columns.get(self.expected), Some(column) if column.name() == name) {
-            return Ok(Found::Column(self.expected));
+            return Ok(Ok(self.expected));
         }
-        let index = self.columns.iter().position(|column| column.name() == name);
-        Ok(index.map_or_else(|| Found::Unknown(name.to_owned()), Found::Column))
+        Ok(self.columns.iter().position(|column| column.name() == name).ok_or_else(|| name.to_owned()))
     }
 }

@@ -2,6 +2,7 @@
 //! trajectories: calls in `function`, as JSON text, flat or in the text of the model; contents that are null or a list of
 //! parts; other names of roles.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use searchmill_schemas::Role;
@@ -35,17 +36,10 @@ pub(super) struct Conversation {
 /// # Errors
 /// What is wrong, with its place.
 pub(super) fn read(value: &Value, calls_in_text: bool) -> Result<Conversation, String> {
-    let parsed;
-    let value = match value {
-        Value::String(text) => {
-            parsed = parse("messages", text, "expected a list of messages")?;
-            &parsed
-        }
-        value => value,
-    };
+    let value = parsed("messages", value, "expected a list of messages")?;
     // Other values do not fit the column, which says so.
-    let Value::Array(items) = value else {
-        return Ok(Conversation { messages: value.clone(), remark: None });
+    let Value::Array(items) = value.as_ref() else {
+        return Ok(Conversation { messages: value.into_owned(), remark: None });
     };
     let mut reader = Messages { calls_in_text, ..Messages::default() };
     for (at, item) in items.iter().enumerate() {
@@ -55,9 +49,16 @@ pub(super) fn read(value: &Value, calls_in_text: bool) -> Result<Conversation, S
     Ok(Conversation { messages: Value::Array(messages), remark: reader.remark })
 }
 
-fn parse(path: &str, text: &str, expected: &str) -> Result<Value, String> {
-    strict::value(text.as_bytes()).map_err(|fault| format!("`{path}` is a text that is {}; {expected}", fault.message))
+/// Returns a value that may be written as JSON text.
+fn parsed<'v>(path: &str, value: &'v Value, expected: &str) -> Result<Cow<'v, Value>, String> {
+    let Value::String(text) = value else { return Ok(Cow::Borrowed(value)) };
+    match strict::value(text.as_bytes()) {
+        Ok(value) => Ok(Cow::Owned(value)),
+        Err(fault) => Err(format!("`{path}` is a text that is {}; {expected}", fault.message)),
+    }
 }
+
+type Fields = Map<String, Value>;
 
 #[derive(Default)]
 struct Messages {
@@ -84,13 +85,8 @@ struct Open {
 
 impl Messages {
     fn add(&mut self, path: &str, item: &Value) -> Result<(), String> {
-        let mut fields = match item {
-            Value::Object(fields) => fields.clone(),
-            Value::String(text) => match parse(path, text, "expected a message")? {
-                Value::Object(fields) => fields,
-                _ => return Err(format!("`{path}` is not an object")),
-            },
-            _ => return Err(format!("`{path}` is not an object")),
+        let Value::Object(mut fields) = parsed(path, item, "expected a message")?.into_owned() else {
+            return Err(format!("`{path}` is not an object"));
         };
         // Fields of the API that a message does not use.
         fields.retain(|_, value| !value.is_null());
@@ -100,16 +96,19 @@ impl Messages {
             return Err(format!("`{path}` has no `role`"));
         };
         let content = fields.remove(if is_share { "value" } else { "content" });
-        match Author::of(&name) {
-            Some(Author::Call) => self.add_call(path, content.as_ref()),
-            Some(Author::One(Role::Assistant)) => self.add_model(path, fields, content),
-            Some(Author::One(role)) => self.add_other(path, role, fields, content),
-            None => Err(format!("`{path}.role` is `{name}`, not system, user, assistant or tool")),
-        }
+        let role = match name.as_str() {
+            "system" | "developer" => Role::System,
+            "user" | "human" => Role::User,
+            "assistant" | "gpt" | "model" => return self.add_model(path, fields, content),
+            "tool" | "function" | "observation" | "tool_response" | "ipython" => Role::Tool,
+            "tool_call" | "function_call" => return self.add_call(path, content.as_ref()),
+            _ => return Err(format!("`{path}.role` is `{name}`, not system, user, assistant or tool")),
+        };
+        self.add_other(path, role, fields, content)
     }
 
     /// Adds a message of the model.
-    fn add_model(&mut self, path: &str, mut fields: Map<String, Value>, content: Option<Value>) -> Result<(), String> {
+    fn add_model(&mut self, path: &str, mut fields: Fields, content: Option<Value>) -> Result<(), String> {
         let mut calls = match fields.remove("tool_calls").or_else(|| fields.remove("function_call")) {
             Some(value) => calls(&format!("{path}.tool_calls"), &value)?,
             None => Vec::new(),
@@ -157,13 +156,7 @@ impl Messages {
     }
 
     /// Adds a message that the model did not write.
-    fn add_other(
-        &mut self,
-        path: &str,
-        role: Role,
-        mut fields: Map<String, Value>,
-        content: Option<Value>,
-    ) -> Result<(), String> {
+    fn add_other(&mut self, path: &str, role: Role, mut fields: Fields, content: Option<Value>) -> Result<(), String> {
         let Some(content) = content else { return Err(format!("`{path}.content` is missing")) };
         let (text, _) = contents(path, Some(&content))?;
         // Results of calls in the text are texts of the user.
@@ -220,19 +213,14 @@ impl Messages {
         if let Some(position) = position
             && let Some(open) = self.open.remove(position)
         {
-            match own_id {
-                Some(id) => {
-                    if let Some(calls) = self.done[open.message].get_mut("tool_calls")
-                        && let Some(Value::Object(call)) = calls.get_mut(open.call)
-                    {
-                        call.insert("id".to_owned(), id);
-                    }
+            if let Some(id) = own_id {
+                if let Some(calls) = self.done[open.message].get_mut("tool_calls")
+                    && let Some(Value::Object(call)) = calls.get_mut(open.call)
+                {
+                    call.insert("id".to_owned(), id);
                 }
-                None => {
-                    if let Some(id) = self.id_of(&open) {
-                        fields.insert("tool_call_id".to_owned(), id.clone());
-                    }
-                }
+            } else if let Some(id) = self.id_of(&open) {
+                fields.insert("tool_call_id".to_owned(), id.clone());
             }
         }
         self.push(Role::Tool, fields, content);
@@ -240,26 +228,6 @@ impl Messages {
 
     fn id_of(&self, open: &Open) -> Option<&Value> {
         self.done[open.message].get("tool_calls")?.get(open.call)?.get("id")
-    }
-}
-
-/// Who wrote a message.
-enum Author {
-    One(Role),
-    /// The model; the message is a call.
-    Call,
-}
-
-impl Author {
-    fn of(name: &str) -> Option<Self> {
-        Some(match name {
-            "system" | "developer" => Self::One(Role::System),
-            "user" | "human" => Self::One(Role::User),
-            "assistant" | "gpt" | "model" => Self::One(Role::Assistant),
-            "tool" | "function" | "observation" | "tool_response" | "ipython" => Self::One(Role::Tool),
-            "tool_call" | "function_call" => Self::Call,
-            _ => return None,
-        })
     }
 }
 
@@ -297,18 +265,16 @@ fn calls(path: &str, value: &Value) -> Result<Vec<Map<String, Value>>, String> {
     match value {
         Value::Null => Ok(Vec::new()),
         Value::String(text) if text.trim().is_empty() => Ok(Vec::new()),
-        Value::String(text) => calls(path, &parse(path, text, CALLS)?),
+        Value::String(_) => calls(path, parsed(path, value, CALLS)?.as_ref()),
         Value::Object(call) => Ok(vec![one_call(path, call)?]),
         Value::Array(items) => {
             let mut found = Vec::with_capacity(items.len());
             for (at, item) in items.iter().enumerate() {
                 let path = format!("{path}[{at}]");
-                let parsed = match item {
-                    Value::String(text) => parse(&path, text, CALLS)?,
-                    item => item.clone(),
-                };
-                let Value::Object(call) = &parsed else { return Err(format!("`{path}` is no call; {CALLS}")) };
-                found.push(one_call(&path, call)?);
+                match parsed(&path, item, CALLS)?.as_ref() {
+                    Value::Object(call) => found.push(one_call(&path, call)?),
+                    _ => return Err(format!("`{path}` is no call; {CALLS}")),
+                }
             }
             Ok(found)
         }

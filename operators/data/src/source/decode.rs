@@ -12,15 +12,11 @@ use searchmill_text::unambiguous::{Unambiguous, insert_once};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::cells;
 use super::column::{Column, Fill, Fit, Scalar, fill_fields, fill_gaps, unknown_field};
-use super::conversation;
-use super::foreign::Absent;
 use super::layout::Layout;
 use super::mapping::Origin;
-use super::recognised::not_utf8;
 use super::record::{Block, Decoded, Fault, Place, Records};
-use super::strict;
+use super::{cells, conversation, strict};
 
 /// How records become rows.
 pub enum Decoder {
@@ -65,6 +61,9 @@ pub enum Ids {
     Required,
 }
 
+/// What should be told about a row that was read.
+type Remark = Option<&'static str>;
+
 /// Each column has an origin.
 pub struct Mapped {
     /// Origins, by column.
@@ -72,7 +71,7 @@ pub struct Mapped {
     /// Target columns.
     pub target: Direct,
     /// Columns of trajectories that are derived.
-    pub absent: Option<Absent>,
+    pub absent: Option<super::foreign::Absent>,
     /// Places of `messages` and `protocol`, if the rows are trajectories.
     pub conversation: Option<[usize; 2]>,
 }
@@ -87,10 +86,7 @@ impl Direct {
     /// Columns of a record kind, each read from the field that `name` returns.
     pub fn kind<'a>(kind: RecordKind, name: impl Fn(&'a str) -> String, fields: &'a [FieldRef], ids: Ids) -> Self {
         let rest = fields.iter().position(|field| field.name() == "metadata");
-        let mut source: Vec<FieldRef> = Vec::with_capacity(fields.len());
-        for field in fields {
-            source.push(Arc::new(Field::new(name(field.name()), field.data_type().clone(), field.is_nullable())));
-        }
+        let source = fields.iter().map(|field| Arc::new(Field::clone(field).with_name(name(field.name())))).collect();
         Self { source, schema: kind.schema(), fit: Fit::Lenient, ids, rest }
     }
 
@@ -173,9 +169,7 @@ fn add_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> Re
     {
         match serde_json::from_str(own) {
             Ok(Value::Object(own)) => rest.extend(own),
-            _ => {
-                rest.insert("metadata".to_owned(), own.into());
-            }
+            _ => drop(rest.insert("metadata".to_owned(), own.into())),
         }
     }
     column.truncate(row);
@@ -217,13 +211,7 @@ impl<'de> Visitor<'de> for Row<'_> {
 }
 
 impl Mapped {
-    fn value(
-        &self,
-        columns: &mut [Column],
-        row: usize,
-        number: u64,
-        record: &Value,
-    ) -> Result<Option<&'static str>, Fault> {
+    fn value(&self, columns: &mut [Column], row: usize, number: u64, record: &Value) -> Result<Remark, Fault> {
         let Value::Object(fields) = record else { return Err(Fault::row("the record is not a JSON object")) };
         let mut values = Vec::with_capacity(columns.len());
         for (column, origin) in columns.iter().zip(&self.origins) {
@@ -268,16 +256,12 @@ impl Decoder {
     pub fn decode(&self, block: Block) -> Result<Decoded, OperatorError> {
         match self {
             Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {
-                Raw::Json(bytes) => {
-                    let has_constants = direct.json(columns, row, number, &bytes)?;
-                    Ok(Noted { has_constants, remark: None })
-                }
-                Raw::Cells(cells) => Direct::cells(columns, row, &cells?).map(|()| Noted::default()),
+                Raw::Json(bytes) => Ok((direct.json(columns, row, number, &bytes)?, None)),
+                Raw::Cells(cells) => Direct::cells(columns, row, &cells?).map(|()| (false, None)),
             }),
             Self::Mapped(mapped) => by_row(&block, &mapped.target, |columns, row, number, record| {
                 let (value, has_constants) = record.value()?;
-                let remark = mapped.value(columns, row, number, &value)?;
-                Ok(Noted { has_constants, remark })
+                Ok((has_constants, mapped.value(columns, row, number, &value)?))
             }),
             Self::Layout(layout, RecordKind::Question, added) => {
                 by_layout(&block, added, to_batch::<Question>, |n, _, record| Ok(vec![layout.question(n, record)?]))
@@ -347,10 +331,11 @@ impl Block {
     }
 }
 
+/// Decodes a block row by row. `read` returns whether numbers that JSON lacks became null, and a remark.
 fn by_row(
     block: &Block,
     direct: &Direct,
-    read: impl Fn(&mut [Column], usize, u64, Raw<'_>) -> Result<Noted, Fault>,
+    read: impl Fn(&mut [Column], usize, u64, Raw<'_>) -> Result<(bool, Remark), Fault>,
 ) -> Result<Decoded, OperatorError> {
     let mut columns = direct.columns()?;
     let (mut lines, mut rejects) = (Vec::with_capacity(block.count()), block.rejects.clone());
@@ -358,10 +343,10 @@ fn by_row(
     for (number, (line, bytes, record)) in (block.first..).zip(block.raw()) {
         let row = lines.len();
         match read(&mut columns, row, number, record) {
-            Ok(noted) => {
+            Ok((has_constants, remark)) => {
                 lines.push(line);
-                nulled.extend(noted.has_constants.then_some(line));
-                remarks.extend(noted.remark);
+                nulled.extend(has_constants.then_some(line));
+                remarks.extend(remark);
             }
             Err(fault) => {
                 // Columns before the fault have a value of this row already.
@@ -380,18 +365,10 @@ fn by_row(
     Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped, nulled, remarks, skipped: 0 })
 }
 
-/// What should be told about a row that was read.
-#[derive(Default)]
-struct Noted {
-    /// Whether numbers that JSON lacks became null.
-    has_constants: bool,
-    remark: Option<&'static str>,
-}
-
 /// Names the encoding of a record that could not be parsed because it is not UTF-8.
 fn explained(fault: Fault, bytes: &[u8]) -> Fault {
     if fault.kind == "bad_line"
-        && let Some(message) = not_utf8(bytes)
+        && let Some(message) = super::recognised::not_utf8(bytes)
     {
         return Fault { message, ..fault };
     }

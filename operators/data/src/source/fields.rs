@@ -93,17 +93,13 @@ fn json_fields(text: Box<dyn Read + Send>, format: Format) -> Option<BTreeSet<St
     if bytes.len() as u64 > SMALL {
         return None;
     }
-    let mut fields = BTreeSet::new();
     let records: Vec<Map<String, Value>> = if format == Format::Json && bytes.trim_ascii_start().starts_with(b"[") {
         serde_json::from_slice(&bytes).ok()?
     } else {
         // Lines, or values with any line breaks. What is no object is rejected by the run, with its line.
         serde_json::Deserializer::from_slice(&bytes).into_iter().collect::<Result<_, _>>().ok()?
     };
-    for record in records {
-        fields.extend(record.into_iter().map(|(name, _)| name));
-    }
-    Some(fields)
+    Some(records.into_iter().flatten().map(|(name, _)| name).collect())
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use flate2::read::MultiGzDecoder;
 use schemars::JsonSchema;
 use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
@@ -82,10 +81,9 @@ impl Format {
             return Ok(format);
         }
         let message = format!("the format of `{shown}` cannot be told from its name");
-        Err(OperatorError::pipeline(message).with_help(
-            "write `format: jsonl` (or json, csv, tsv, parquet); write `layout: files` for texts, Markdown, HTML, PDF, \
-             DOCX and WARC files",
-        ))
+        let help = "write `format: jsonl` (or json, csv, tsv, parquet); write `layout: files` for texts, Markdown, HTML, \
+                    PDF, DOCX and WARC files";
+        Err(OperatorError::pipeline(message).with_help(help))
     }
 }
 
@@ -112,34 +110,28 @@ impl Compression {
         let lower = name.to_ascii_lowercase();
         COMPRESSED.iter().find(|(ending, _)| lower.ends_with(ending)).map_or(Self::None, |(_, found)| *found)
     }
-
-    fn of_start(start: &[u8]) -> Self {
-        if start.starts_with(&[0x1f, 0x8b]) {
-            Self::Gz
-        } else if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-            Self::Zst
-        } else {
-            Self::None
-        }
-    }
 }
+
+/// The bytes of a file.
+pub type Reading = Box<dyn Read + Send>;
 
 /// Decompresses a stream with any number of members or frames.
 ///
 /// # Errors
 /// Fails if the first bytes cannot be read.
-pub(crate) fn decompressed(
-    raw: Box<dyn Read + Send>,
-    compression: Compression,
-) -> std::io::Result<Box<dyn Read + Send>> {
+pub(crate) fn decompressed(raw: Reading, compression: Compression) -> std::io::Result<Reading> {
     // Files are often compressed under a name that does not say so: the first bytes decide.
     let mut raw = BufReader::with_capacity(1 << 18, raw);
     let found = match compression {
-        Compression::Auto => Compression::of_start(raw.fill_buf()?),
+        Compression::Auto => match raw.fill_buf()? {
+            [0x1f, 0x8b, ..] => Compression::Gz,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zst,
+            _ => Compression::None,
+        },
         named => named,
     };
     Ok(match found {
-        Compression::Gz => Box::new(MultiGzDecoder::new(raw)),
+        Compression::Gz => Box::new(flate2::read::MultiGzDecoder::new(raw)),
         Compression::Zst => Box::new(zstd::stream::read::Decoder::with_buffer(raw)?),
         Compression::Auto | Compression::None => Box::new(raw),
     })

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
 use searchmill_engine::operator::{Context, OperatorError, Source, pattern_folder};
-use url::Url;
 
 use super::format::{Compression, ENDINGS};
 use super::store;
@@ -25,6 +24,9 @@ pub struct SourceFile {
     /// Where the file is.
     pub place: Place,
 }
+
+/// Files to read.
+pub type Files = Vec<SourceFile>;
 
 /// Where a file is.
 #[derive(Clone, Debug)]
@@ -49,7 +51,7 @@ pub const SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", 
 ///
 /// # Errors
 /// Fails if a location matches no file.
-pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+pub fn files(locations: &[String], context: &Context) -> Result<Files, OperatorError> {
     files_ending(ENDINGS, locations, context)
 }
 
@@ -57,12 +59,8 @@ pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>,
 ///
 /// # Errors
 /// Fails if a location matches no file.
-pub fn files_ending(
-    endings: &[&str],
-    locations: &[String],
-    context: &Context,
-) -> Result<Vec<SourceFile>, OperatorError> {
-    let mut found: Vec<SourceFile> = Vec::new();
+pub fn files_ending(endings: &[&str], locations: &[String], context: &Context) -> Result<Files, OperatorError> {
+    let mut found = Files::new();
     let mut known = BTreeSet::new();
     for location in locations {
         let files = match scheme(location) {
@@ -73,12 +71,8 @@ pub fn files_ending(
             }
             Some(_) => remote(location, endings, context)?,
         };
-        for file in files {
-            // A pattern may match a file that another location names.
-            if known.insert(file.shown.clone()) {
-                found.push(file);
-            }
-        }
+        // A pattern may match a file that another location names.
+        found.extend(files.into_iter().filter(|file| known.insert(file.shown.clone())));
     }
     Ok(found)
 }
@@ -100,7 +94,7 @@ pub fn named_source(location: &str, endings: &'static [&'static str]) -> Source 
 }
 
 /// Returns the files that the node's key covers, sorted by path.
-fn local(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+fn local(location: &str, endings: &[&str], context: &Context) -> Result<Files, OperatorError> {
     let plain = location.trim_start_matches("file://");
     let path = context.resolve(plain);
     let Some(mut paths) = context.source_files(location) else {
@@ -185,15 +179,15 @@ fn missing(location: &str, path: &Path, context: &Context) -> OperatorError {
     error.with_help(format!("{} contains: {}", folder.display(), names.join(", ")))
 }
 
-fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Files, OperatorError> {
     // Addresses of HTTP servers may contain these characters; nothing can be listed there.
     let wild = if location.starts_with("http") { None } else { location.find(['*', '[']) };
     let base = match wild {
         Some(at) => &location[..=location[..at].rfind('/').unwrap_or(at)],
         None => location,
     };
-    let url =
-        Url::parse(base).map_err(|error| OperatorError::pipeline(format!("`{location}` is not a URL: {error}")))?;
+    let url = url::Url::parse(base)
+        .map_err(|error| OperatorError::pipeline(format!("`{location}` is not a URL: {error}")))?;
     if url.query().is_some() {
         return Err(OperatorError::pipeline(format!("`{location}` has a query, which object stores do not support"))
             .with_help("download the file, or remove `?…`"));
@@ -207,8 +201,8 @@ fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<Sou
     let pattern = glob::Pattern::new(location[bucket..].trim_start_matches('/'))
         .map_err(|error| OperatorError::pipeline(format!("`{location}` is not a pattern: {}", error.msg)))?;
     let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
-    let listed =
-        context.block_on(store::list(store.as_ref(), &path)).map_err(|error| store::failed(location, error))?;
+    let listed = context.block_on(store::list(store.as_ref(), &path));
+    let listed = listed.map_err(|error| store::failed(location, error))?;
     // Files of a whole bucket are named without their folders.
     let folder = if wild.is_some() || !path.as_ref().is_empty() { Some(&path) } else { None };
     let mut files = Vec::new();

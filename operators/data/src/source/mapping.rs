@@ -99,14 +99,8 @@ impl Origin {
 /// Cuts a text into a list; other values stay.
 fn split<'v>(value: Cow<'v, Value>, separator: &str) -> Cow<'v, Value> {
     let Value::String(text) = value.as_ref() else { return value };
-    let mut parts = Vec::new();
-    for part in text.split(separator) {
-        let part = part.trim();
-        if !part.is_empty() {
-            parts.push(Value::from(part));
-        }
-    }
-    Cow::Owned(Value::Array(parts))
+    let parts = text.split(separator).map(str::trim);
+    Cow::Owned(parts.filter(|part| !part.is_empty()).collect())
 }
 
 #[cfg(test)]

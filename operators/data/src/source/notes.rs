@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use searchmill_engine::spec::closest;
 use searchmill_schemas::{RecordKind, text_column, text_value};
 use serde_json::{Map, Value};
 
@@ -16,6 +15,7 @@ const SYNONYMS: [&str; 7] = ["target", "targets", "ground_truth", "gold", "label
 const SEARCHED: usize = 100;
 
 /// Collects warnings.
+#[derive(Default)]
 pub struct Notes {
     rows: u64,
     answered: bool,
@@ -32,9 +32,7 @@ pub struct Notes {
 impl Notes {
     /// Starts collecting for a record kind. Only questions need answers.
     pub fn new(kind: RecordKind) -> Self {
-        let answered = kind != RecordKind::Question;
-        let (unused, dropped) = (BTreeSet::new(), BTreeSet::new());
-        Self { rows: 0, answered, unused, dropped, nulled: (0, String::new()), remarks: BTreeSet::new() }
+        Self { answered: kind != RecordKind::Question, ..Self::default() }
     }
 
     /// Counts records of a file in which numbers that JSON lacks became null, by their lines.
@@ -72,7 +70,7 @@ impl Notes {
                 let name = name.to_lowercase();
                 name.contains("answer") || SYNONYMS.contains(&name.as_str())
             });
-            if let Some(name) = named.or_else(|| closest(ANSWERS, names)) {
+            if let Some(name) = named.or_else(|| searchmill_engine::spec::closest(ANSWERS, names)) {
                 warning += &format!("; did you mean `{name}`? Write `columns: {{{ANSWERS}: {name}}}`");
             }
             lines.push(warning);

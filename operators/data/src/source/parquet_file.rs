@@ -9,7 +9,6 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, TimestampMicrosecondArray, TimestampNanosecondArray,
     TimestampSecondArray, new_empty_array,
 };
-use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float32Type, Float64Type, Schema, SchemaRef, TimeUnit};
 use bytes::{Buf, Bytes};
 use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt};
@@ -45,9 +44,8 @@ pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>>>;
 pub fn batches(file: &SourceFile, context: &Context) -> Result<(SchemaRef, Batches), OperatorError> {
     match &file.place {
         Place::Local(path) => {
-            let opened =
-                context.block_on(store::local_file(path)).map_err(|error| store::failed(&file.shown, error))?;
-            let GetResultPayload::File(opened, _) = opened.payload else {
+            let got = context.block_on(store::local_file(path)).map_err(|error| store::failed(&file.shown, error))?;
+            let GetResultPayload::File(opened, _) = got.payload else {
                 return Err(OperatorError::engine(format!("`{}` did not open as a file", file.shown)));
             };
             ParquetFile::open(file, opened)?.batches()
@@ -169,20 +167,16 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         }
         let microseconds: Vec<TimestampMicrosecondArray> = self.stamps(leaf, TimeUnit::Microsecond)?;
         let nanoseconds: Vec<TimestampNanosecondArray> = self.stamps(leaf, TimeUnit::Nanosecond)?;
-        let mut are_whole = true;
-        for (micro, nano) in microseconds.iter().flatten().flatten().zip(nanoseconds.iter().flatten().flatten()) {
-            // Both wrap around alike, so that their difference is the part of a microsecond.
-            are_whole &= nano.wrapping_sub(micro.wrapping_mul(1000)) == 0;
-        }
+        let mut pairs = microseconds.iter().flatten().flatten().zip(nanoseconds.iter().flatten().flatten());
+        // Both wrap around alike, so that their difference is the part of a microsecond.
+        let are_whole = pairs.all(|(micro, nano)| nano.wrapping_sub(micro.wrapping_mul(1000)) == 0);
         if furthest <= NANOSECOND_SECONDS * 1000 && are_whole {
             return Ok(false);
         }
         let name = self.metadata.parquet_schema().column(leaf).path().string();
-        let error = self.wrong(&format!(
-            "the column `{name}` holds times that neither nanoseconds (1677 to 2262) nor microseconds hold"
-        ));
-        Err(error
-            .with_help("write the column again as 64-bit timestamps (in Spark: outputTimestampType TIMESTAMP_MICROS)"))
+        let fault = "holds times that neither nanoseconds (1677 to 2262) nor microseconds hold";
+        let help = "write the column again as 64-bit timestamps (in Spark: outputTimestampType TIMESTAMP_MICROS)";
+        Err(self.wrong(&format!("the column `{name}` {fault}")).with_help(help))
     }
 
     /// Returns the values of a column of timestamps in a unit.
@@ -210,19 +204,15 @@ fn unreadable(shown: &str, error: &dyn Display) -> OperatorError {
 
 /// Returns the fields with this unit for the leaves with these numbers. `next`: the number of the next leaf.
 fn with_unit(fields: &Fields, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> Fields {
-    let mut changed = Vec::with_capacity(fields.len());
-    for field in fields {
-        changed.push(field_with_unit(field, next, leaves, unit));
-    }
-    changed.into()
+    fields.iter().map(|field| field_with_unit(field, next, leaves, unit)).collect()
 }
 
 fn field_with_unit(field: &FieldRef, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> FieldRef {
     let data_type = match field.data_type() {
         DataType::List(item) => DataType::List(field_with_unit(item, next, leaves, unit)),
         DataType::LargeList(item) => DataType::LargeList(field_with_unit(item, next, leaves, unit)),
-        DataType::FixedSizeList(item, length) => {
-            DataType::FixedSizeList(field_with_unit(item, next, leaves, unit), *length)
+        DataType::FixedSizeList(item, size) => {
+            DataType::FixedSizeList(field_with_unit(item, next, leaves, unit), *size)
         }
         DataType::Map(entries, sorted) => DataType::Map(field_with_unit(entries, next, leaves, unit), *sorted),
         DataType::Struct(fields) => DataType::Struct(with_unit(fields, next, leaves, unit)),
@@ -276,7 +266,7 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
             }
         }
         rows.retain(|row| are_fit[*row]);
-        texts = with_bytes_as_text(&filter_record_batch(batch, &BooleanArray::from(are_fit))?);
+        texts = with_bytes_as_text(&arrow::compute::filter_record_batch(batch, &BooleanArray::from(are_fit))?);
     }
     let texts = texts.map_err(|(column, _)| OperatorError::engine(format!("`{column}` is no text")))?;
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
@@ -290,11 +280,9 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
     let mut not_finite = Vec::new();
     // Most files have none: looking at whole columns first spares looking at each row.
     let with_infinity: Vec<&ArrayRef> = batch.columns().iter().filter(|column| any_not_finite(column)).collect();
-    if !with_infinity.is_empty() {
-        for (index, row) in rows.iter().enumerate() {
-            if with_infinity.iter().any(|column| any_not_finite(&column.slice(index, 1))) {
-                not_finite.push(*row);
-            }
+    for (index, row) in rows.iter().enumerate() {
+        if with_infinity.iter().any(|column| any_not_finite(&column.slice(index, 1))) {
+            not_finite.push(*row);
         }
     }
     Ok(Readable { batch, rows, rejected, not_finite })

@@ -5,8 +5,6 @@ use std::io::{self, Read};
 
 use memchr::{memchr, memchr_iter};
 
-use super::record::Unreadable;
-
 /// Passes bytes on and fails where a mark has no partner.
 pub(crate) struct Quotes<R> {
     reader: R,
@@ -89,7 +87,7 @@ impl<R: Read> Quotes<R> {
 fn unreadable(message: &str) -> io::Error {
     let help = "if quotation marks are text in this file, write `quotes: false`; else close the cell, and write marks inside \
                 it twice (`\"\"`)";
-    Unreadable::error(message, help)
+    super::record::Unreadable::error(message, help)
 }
 
 impl<R: Read> Read for Quotes<R> {

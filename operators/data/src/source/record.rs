@@ -2,11 +2,8 @@
 //! a block.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use csv::ByteRecord;
 use searchmill_schemas::Reject;
 
 /// Bytes of records parsed together: large enough to keep workers busy, small enough to fit in memory.
@@ -52,14 +49,14 @@ pub enum Records {
     /// from 1.
     Json { bytes: Vec<u8>, places: Vec<Place>, members: bool },
     /// Cell rows below a header.
-    Cells { header: Arc<[String]>, rows: Vec<(u64, ByteRecord)> },
+    Cells { header: Arc<[String]>, rows: Vec<(u64, csv::ByteRecord)> },
 }
 
 /// The position of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Byte range in the block.
-    pub range: Range<usize>,
+    pub range: std::ops::Range<usize>,
     /// Line in the file, from 1.
     pub line: u64,
 }
@@ -79,7 +76,7 @@ pub struct Decoded {
     /// File name.
     pub file: Arc<str>,
     /// Accepted rows.
-    pub batch: RecordBatch,
+    pub batch: arrow::array::RecordBatch,
     /// Line of each accepted row.
     pub lines: Vec<u64>,
     /// Rejected rows.
@@ -141,13 +138,8 @@ impl Fault {
         // A character has at most four bytes.
         let text = String::from_utf8_lossy(&record[..record.len().min(4 * DETAIL_CHARS)]);
         let detail: String = text.chars().take(DETAIL_CHARS).collect();
-        Reject {
-            id: format!("{file}:{line}"),
-            kind: self.kind.to_owned(),
-            message: self.message,
-            attempts: 1,
-            detail: Some(detail),
-        }
+        let (id, kind) = (format!("{file}:{line}"), self.kind.to_owned());
+        Reject { id, kind, message: self.message, attempts: 1, detail: Some(detail) }
     }
 }
 

@@ -6,7 +6,6 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use indexmap::IndexMap;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::cells;
 use super::column::{Scalar, visit_scalars};
 
 /// An object with more keys counts as a map and is stored as JSON text.
@@ -38,7 +37,13 @@ impl Shape {
         Self::Object(IndexMap::new())
     }
 
-    fn scalar(&mut self, seen: Shape) {
+    fn scalar(&mut self, scalar: Scalar<'_>) {
+        let seen = match scalar {
+            Scalar::Bool(_) => Self::Bool,
+            Scalar::Int(_) => Self::Int,
+            Scalar::Float(_) => Self::Float,
+            Scalar::Large(_) | Scalar::Text(_) => Self::Text,
+        };
         *self = match (std::mem::take(self), seen) {
             (Self::Unknown, seen) => seen,
             (Self::Int, Self::Float) | (Self::Float, Self::Int) => Self::Float,
@@ -50,23 +55,14 @@ impl Shape {
 
     /// Widens by a cell of a text table.
     pub fn cell(&mut self, text: &str) {
-        if let Some(scalar) = cells::scalar(text) {
-            self.scalar(Self::of(scalar));
-        }
-    }
-
-    fn of(scalar: Scalar<'_>) -> Self {
-        match scalar {
-            Scalar::Bool(_) => Self::Bool,
-            Scalar::Int(_) => Self::Int,
-            Scalar::Float(_) => Self::Float,
-            Scalar::Large(_) | Scalar::Text(_) => Self::Text,
+        if let Some(scalar) = super::cells::scalar(text) {
+            self.scalar(scalar);
         }
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "a visitor's method")]
     fn see(&mut self, scalar: Scalar<'_>) -> Result<(), &'static str> {
-        self.scalar(Self::of(scalar));
+        self.scalar(scalar);
         Ok(())
     }
 

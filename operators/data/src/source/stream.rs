@@ -4,13 +4,11 @@ use std::io::{Cursor, Read};
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use object_store::{GetResultPayload, ObjectStoreExt};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use super::format::{Compression, Format, decompressed};
+use super::format::{Compression, Format, Reading, decompressed};
 use super::location::{Place, SourceFile};
-use super::recognised::check_start;
 use super::record::Unreadable;
 use super::store;
 
@@ -23,17 +21,13 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 ///
 /// # Errors
 /// Fails if it cannot be opened.
-pub fn bytes(
-    file: &SourceFile,
-    compression: Compression,
-    context: &Context,
-) -> Result<Box<dyn Read + Send>, OperatorError> {
+pub fn bytes(file: &SourceFile, compression: Compression, context: &Context) -> Result<Reading, OperatorError> {
     let opened = match &file.place {
         Place::Local(path) => context.block_on(store::local_file(path)),
         Place::Remote(store, path) => context.block_on(store.get(path)),
     };
     let opened = opened.map_err(|error| store::failed(&file.shown, error))?;
-    let raw: Box<dyn Read + Send> = match opened.payload {
+    let raw: Reading = match opened.payload {
         // A watched file that changes while it is read fails the node: its key names the old content.
         GetResultPayload::File(opened, _) => match &file.place {
             Place::Local(path) => context.watched(path, Box::new(opened)),
@@ -55,18 +49,18 @@ pub(crate) fn text(
     format: Format,
     compression: Compression,
     context: &Context,
-) -> Result<Box<dyn Read + Send>, OperatorError> {
+) -> Result<Reading, OperatorError> {
     let reader = bytes(file, compression, context)?;
     checked(reader, &file.name, format).map_err(|error| broken(file, &error))
 }
 
-fn checked(mut reader: Box<dyn Read + Send>, name: &str, format: Format) -> std::io::Result<Box<dyn Read + Send>> {
+fn checked(mut reader: Reading, name: &str, format: Format) -> std::io::Result<Reading> {
     let mut start = Vec::new();
     reader.by_ref().take(START).read_to_end(&mut start)?;
     if start.is_empty() && Compression::of_name(name) != Compression::None {
         return Err(Unreadable::error("it is empty: a compressed file has at least a header", "fetch it again"));
     }
-    check_start(&start, format)?;
+    super::recognised::check_start(&start, format)?;
     if start.starts_with(BYTE_ORDER_MARK) {
         start.drain(..BYTE_ORDER_MARK.len());
     }
@@ -79,17 +73,21 @@ pub fn broken(file: &SourceFile, error: &std::io::Error) -> OperatorError {
     if let Some(Unreadable { message, help }) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
         return OperatorError::data(format!("cannot read `{shown}`: {message}")).with_help(help);
     }
-    match error.kind() {
-        std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput | std::io::ErrorKind::UnexpectedEof => {
-            OperatorError::data(format!("`{shown}` is damaged or cut short: {error}"))
-                .with_help("fetch the file again, or set `compression:` to its actual compression")
-        }
-        _ => OperatorError::machine(format!("cannot read `{shown}`: {error}")),
+    if !is_damage(error) {
+        return OperatorError::machine(format!("cannot read `{shown}`: {error}"));
     }
+    OperatorError::data(format!("`{shown}` is damaged or cut short: {error}"))
+        .with_help("fetch the file again, or set `compression:` to its actual compression")
+}
+
+/// Whether a stream cannot be read by its content.
+pub(crate) fn is_damage(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
 }
 
 struct StreamReader {
-    stream: BoxStream<'static, object_store::Result<Bytes>>,
+    stream: futures::stream::BoxStream<'static, object_store::Result<Bytes>>,
     chunk: Bytes,
     context: Context,
 }

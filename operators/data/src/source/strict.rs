@@ -1,7 +1,6 @@
 //! JSON values as they are written: a key that stands twice is a fault, and so is a whole number beyond 64 bits. The
 //! constants that Python's tools write where JSON has no number (`NaN`, `Infinity`, `-Infinity`) are null.
 
-use memchr::memchr2;
 use searchmill_text::unambiguous::Unambiguous;
 use serde::Deserialize;
 use serde_json::Value;
@@ -48,13 +47,9 @@ pub(crate) fn check_numbers(record: &[u8]) -> Result<(), Fault> {
 
 /// Returns the number around a digit and where it ends, if it is whole and long.
 fn whole_number(record: &[u8], index: usize) -> Option<(&str, usize)> {
-    let (mut start, mut end) = (index, index);
-    while start > 0 && record[start - 1].is_ascii_digit() {
-        start -= 1;
-    }
-    while end < record.len() && record[end].is_ascii_digit() {
-        end += 1;
-    }
+    let before = record[..index].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let from_there = record[index..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (mut start, end) = (index - before, index + from_there);
     if end - start < MANY_DIGITS || matches!(record.get(end), Some(b'.' | b'e' | b'E')) {
         return None;
     }
@@ -69,7 +64,7 @@ fn whole_number(record: &[u8], index: usize) -> Option<(&str, usize)> {
 
 fn is_in_string(record: &[u8], index: usize) -> bool {
     let (mut at, mut inside) = (0, false);
-    while let Some(found) = memchr2(b'"', b'\\', &record[at..index]) {
+    while let Some(found) = memchr::memchr2(b'"', b'\\', &record[at..index]) {
         inside ^= record[at + found] == b'"';
         // The character behind a backslash is escaped.
         at = index.min(at + found + if record[at + found] == b'\\' { 2 } else { 1 });

@@ -4,19 +4,16 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::json::LineDelimitedWriter;
 use searchmill_engine::operator::{Context, OperatorError};
 use searchmill_schemas::Reject;
 
 use super::cells::CellBlocks;
 use super::format::{Compression, Format};
-use super::lines::LineBlocks;
 use super::location::SourceFile;
 use super::ordered::Flow;
 use super::parquet_file::{self, Readable};
 use super::record::{Block, Cut, Fault, MAX_RECORD_BYTES, Place, Records};
 use super::stream;
-use super::values::ValueBlocks;
 
 /// How files are split into records.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +42,7 @@ pub fn blocks(
 ) -> Result<(), OperatorError> {
     let mut first = 0;
     for file in files {
-        let flow = file_blocks(file, splitting, context, &mut |part| {
-            let Part { records, rejects, nulled } = part;
+        let flow = file_blocks(file, splitting, context, &mut |records, rejects, nulled| {
             let block = Block { file: Arc::clone(&file.name), records, first, rejects, nulled };
             // Records are counted across files: their numbers become ids.
             first += block.count() as u64;
@@ -59,20 +55,8 @@ pub fn blocks(
     Ok(())
 }
 
-/// Records of a file, as in a block.
-struct Part {
-    records: Records,
-    rejects: Vec<Reject>,
-    nulled: Vec<u64>,
-}
-
-impl From<Records> for Part {
-    fn from(records: Records) -> Self {
-        Self { records, rejects: Vec::new(), nulled: Vec::new() }
-    }
-}
-
-type Push<'a> = dyn FnMut(Part) -> Flow + 'a;
+/// Takes records of a file with the rejects of a block, and the lines with numbers that JSON lacks.
+type Push<'a> = dyn FnMut(Records, Vec<Reject>, Vec<u64>) -> Flow + 'a;
 
 fn file_blocks(
     file: &SourceFile,
@@ -86,7 +70,7 @@ fn file_blocks(
     }
     let reader = stream::text(file, format, splitting.compression, context)?;
     let splitting = Splitting { format, ..splitting };
-    match text_blocks(file, reader, splitting, push).map_err(|error| stream::broken(file, &error))? {
+    match text_blocks(&file.name, reader, splitting, push).map_err(|error| stream::broken(file, &error))? {
         Some(flow) => Ok(flow),
         // The object lacks the list: the records are whole values. The file is read again from its beginning.
         None => file_blocks(file, Splitting { cut: Cut::Values, ..splitting }, context, push),
@@ -94,17 +78,13 @@ fn file_blocks(
 }
 
 /// Returns `None` if the file is an object without the list that `splitting` names.
-fn text_blocks(
-    file: &SourceFile,
-    reader: impl Read,
-    splitting: Splitting,
-    push: &mut Push,
-) -> io::Result<Option<Flow>> {
+fn text_blocks(file: &str, reader: impl Read, splitting: Splitting, push: &mut Push) -> io::Result<Option<Flow>> {
     let flow = match (splitting.format, splitting.cut) {
         (Format::Json, cut) => {
-            let mut blocks = ValueBlocks::new(reader, cut);
+            let mut blocks = super::values::ValueBlocks::new(reader, cut);
             while let Some((bytes, places)) = blocks.next()? {
-                if push(Records::Json { bytes, places, members: cut == Cut::Members }.into()) == Flow::Stop {
+                let records = Records::Json { bytes, places, members: cut == Cut::Members };
+                if push(records, Vec::new(), Vec::new()) == Flow::Stop {
                     return Ok(Some(Flow::Stop));
                 }
             }
@@ -121,16 +101,16 @@ fn text_blocks(
     Ok(Some(flow))
 }
 
-fn line_blocks(file: &SourceFile, reader: impl Read, push: &mut Push) -> io::Result<Flow> {
-    let mut blocks = LineBlocks::new(reader);
+fn line_blocks(file: &str, reader: impl Read, push: &mut Push) -> io::Result<Flow> {
+    let mut blocks = super::lines::LineBlocks::new(reader);
     while let Some(block) = blocks.next()? {
         let mut rejects = Vec::new();
         for line in block.oversized {
             let fault = Fault::line(format!("the line is longer than {MAX_RECORD_BYTES} bytes"));
-            rejects.push(fault.reject(&file.name, line, b""));
+            rejects.push(fault.reject(file, line, b""));
         }
         let records = Records::Json { bytes: block.bytes, places: block.places, members: false };
-        if push(Part { records, rejects, nulled: Vec::new() }) == Flow::Stop {
+        if push(records, rejects, Vec::new()) == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }
@@ -139,7 +119,8 @@ fn line_blocks(file: &SourceFile, reader: impl Read, push: &mut Push) -> io::Res
 
 fn cell_blocks(mut blocks: CellBlocks<'_>, push: &mut Push) -> io::Result<Flow> {
     while let Some(rows) = blocks.next()? {
-        if push(Records::Cells { header: Arc::clone(&blocks.header), rows }.into()) == Flow::Stop {
+        let records = Records::Cells { header: Arc::clone(&blocks.header), rows };
+        if push(records, Vec::new(), Vec::new()) == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }
@@ -152,24 +133,27 @@ fn parquet_blocks(file: &SourceFile, context: &Context, push: &mut Push) -> Resu
     let mut line = 1;
     for batch in batches {
         let batch = batch?;
-        let part = json_records(&batch, line, file).map_err(|error| {
+        let (records, rejects, nulled) = json_records(&batch, line, file).map_err(|error| {
             OperatorError::data(format!("cannot read the rows of `{}` from {line} on: {}", file.shown, error.message))
         })?;
         line += batch.num_rows() as u64;
-        if push(part) == Flow::Stop {
+        if push(records, rejects, nulled) == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }
     Ok(Flow::Continue)
 }
 
+/// What [`Push`] takes.
+type Taken = (Records, Vec<Reject>, Vec<u64>);
+
 /// Writes rows as JSON. Rows with bytes that are no text are rejected; numbers that JSON lacks are null.
-fn json_records(batch: &RecordBatch, line: u64, file: &SourceFile) -> Result<Part, OperatorError> {
+fn json_records(batch: &RecordBatch, line: u64, file: &SourceFile) -> Result<Taken, OperatorError> {
     let Readable { batch, rows, rejected, not_finite } = parquet_file::readable(batch)?;
-    let mut bytes = Vec::new();
-    let mut writer = LineDelimitedWriter::new(&mut bytes);
+    let mut writer = arrow::json::LineDelimitedWriter::new(Vec::new());
     writer.write(&batch)?;
     writer.finish()?;
+    let bytes = writer.into_inner();
     let mut places = Vec::with_capacity(batch.num_rows());
     let mut from = 0;
     for (row, end) in rows.iter().zip(memchr::memchr_iter(b'\n', &bytes)) {
@@ -182,5 +166,5 @@ fn json_records(batch: &RecordBatch, line: u64, file: &SourceFile) -> Result<Par
         rejects.push(Fault::row(message).reject(&file.name, line + row as u64, b""));
     }
     let nulled = not_finite.iter().map(|row| line + *row as u64).collect();
-    Ok(Part { records: Records::Json { bytes, places, members: false }, rejects, nulled })
+    Ok((Records::Json { bytes, places, members: false }, rejects, nulled))
 }

@@ -20,11 +20,6 @@ pub struct Slot {
 }
 
 impl Slot {
-    fn parse(written: &str) -> Self {
-        let optional = written.strip_suffix('?').filter(|name| !name.is_empty()).map(str::to_owned);
-        Self { written: written.to_owned(), optional }
-    }
-
     /// Returns the value in a record, if any.
     pub fn find<'v>(&self, record: &'v Value) -> Option<&'v Value> {
         lookup(record, &self.written).or_else(|| lookup(record, self.optional.as_deref()?))
@@ -86,7 +81,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Piece>, String> {
         if !plain.is_empty() {
             pieces.push(Piece::Text(std::mem::take(&mut plain)));
         }
-        pieces.push(Piece::Value(Slot::parse(name)));
+        let optional = name.strip_suffix('?').filter(|name| !name.is_empty()).map(str::to_owned);
+        pieces.push(Piece::Value(Slot { written: name.to_owned(), optional }));
         rest = after;
     }
     plain.push_str(rest);

@@ -44,17 +44,8 @@ struct State {
 impl<R: Read> ValueBlocks<R> {
     /// With [`Cut::Members`], an outermost object is split into its members (`"key": value`).
     pub(crate) fn new(reader: R, cut: Cut) -> Self {
-        Self {
-            reader,
-            cut,
-            buffer: Vec::new(),
-            scanned: 0,
-            counted: 0,
-            line: 1,
-            state: State::default(),
-            places: Vec::new(),
-            ended: false,
-        }
+        let (buffer, state, places) = (Vec::new(), State::default(), Vec::new());
+        Self { reader, cut, buffer, scanned: 0, counted: 0, line: 1, state, places, ended: false }
     }
 
     /// Returns the next values, or `None` at the end.
@@ -111,20 +102,9 @@ impl<R: Read> ValueBlocks<R> {
         if first && self.buffer.starts_with(b"\xef\xbb\xbf") {
             self.scanned = 3;
         }
-        self.scan();
-        match self.state.fault {
-            Some(fault) => {
-                self.count_lines(self.scanned);
-                Err(broken(&format!("line {}: {fault}", self.line)))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn scan(&mut self) {
         while self.scanned < self.buffer.len() && self.state.fault.is_none() {
             if self.state.in_string && !self.skip_string() {
-                return;
+                break;
             }
             if self.scanned < self.buffer.len() {
                 self.step(self.buffer[self.scanned]);
@@ -132,6 +112,9 @@ impl<R: Read> ValueBlocks<R> {
                 self.scanned += usize::from(self.state.fault.is_none());
             }
         }
+        let Some(fault) = self.state.fault else { return Ok(()) };
+        self.count_lines(self.scanned);
+        Err(broken(&format!("line {}: {fault}", self.line)))
     }
 
     /// Skips to after the closing quote. Returns false if the buffer ends before it or within an escape.
@@ -170,10 +153,8 @@ impl<R: Read> ValueBlocks<R> {
             // Its items are values; what precedes it in the outermost object is skipped.
             b'[' if self.is_wanted_list() => {
                 self.state.start = None;
-                self.state.skipping = false;
-                self.state.found_list = true;
-                self.state.base = 2;
-                self.state.depth = 2;
+                (self.state.skipping, self.state.found_list) = (false, true);
+                (self.state.base, self.state.depth) = (2, 2);
             }
             b'{' | b'[' => {
                 self.open();
@@ -205,8 +186,7 @@ impl<R: Read> ValueBlocks<R> {
         self.state.skipping = is_object && self.cut != Cut::Members;
         let container = byte == b'[' || is_object;
         if container {
-            self.state.base = 1;
-            self.state.depth = 1;
+            (self.state.base, self.state.depth) = (1, 1);
             self.count_lines(self.scanned);
             self.state.outermost = Some((byte, self.line));
         }
@@ -231,8 +211,7 @@ impl<R: Read> ValueBlocks<R> {
             let outer = usize::from(self.state.base == 2);
             self.state.closed = outer == 0;
             self.state.skipping |= outer == 1;
-            self.state.base = outer;
-            self.state.depth = outer;
+            (self.state.base, self.state.depth) = (outer, outer);
             return;
         }
         self.state.depth -= 1;

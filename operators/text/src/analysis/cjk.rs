@@ -63,7 +63,9 @@ fn split(text: &str) -> Vec<Token> {
         let end = *bounds.last().unwrap_or(&start);
         let width = if cjk { 2.min(bounds.len() - 1) } else { bounds.len() - 1 };
         for pair in bounds.windows(width + 1) {
-            push(&mut tokens, text, pair[0], *pair.last().unwrap_or(&end));
+            let (offset_from, offset_to) = (pair[0], *pair.last().unwrap_or(&end));
+            let (position, text) = (tokens.len(), text[offset_from..offset_to].to_owned());
+            tokens.push(Token { offset_from, offset_to, position, text, position_length: 1 });
         }
     }
     tokens
@@ -77,10 +79,4 @@ fn run(rest: &mut Peekable<CharIndices>, text: &str, fits: impl Fn(char) -> bool
     }
     bounds.push(rest.peek().map_or(text.len(), |(offset, _)| *offset));
     bounds
-}
-
-fn push(tokens: &mut Vec<Token>, text: &str, offset_from: usize, offset_to: usize) {
-    let position = tokens.len();
-    let text = text[offset_from..offset_to].to_owned();
-    tokens.push(Token { offset_from, offset_to, position, text, position_length: 1 });
 }

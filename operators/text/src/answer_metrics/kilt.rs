@@ -26,23 +26,20 @@ pub struct KiltScores {
 /// for an empty prediction (the original skips the row and still counts it) and without golden answers (the original
 /// fails).
 pub fn kilt_scores(prediction: &str, golden: &[String]) -> KiltScores {
+    let mut best = KiltScores::default();
     let prediction = python_trim(prediction);
     if prediction.is_empty() {
-        return KiltScores::default();
+        return best;
     }
     let normalized = normalize_answer(prediction);
-    let answers = golden.iter().map(|answer| python_trim(answer)).filter(|answer| !answer.is_empty());
-    answers.fold(KiltScores::default(), |best, answer| best.max(score(prediction, &normalized, answer)))
-}
-
-fn score(prediction: &str, normalized: &str, answer: &str) -> KiltScores {
-    let golden = normalize_answer(answer);
-    KiltScores {
-        accuracy: f64::from(u8::from(prediction == answer)),
-        em: f64::from(u8::from(normalized == golden)),
-        f1: token_scores(normalized, &golden).f1,
-        rougel: rouge_l(prediction, answer),
+    for answer in golden.iter().map(|answer| python_trim(answer)).filter(|answer| !answer.is_empty()) {
+        let golden = normalize_answer(answer);
+        best.accuracy = best.accuracy.max(f64::from(u8::from(prediction == answer)));
+        best.em = best.em.max(f64::from(u8::from(normalized == golden)));
+        best.f1 = best.f1.max(token_scores(&normalized, &golden).f1);
+        best.rougel = best.rougel.max(rouge_l(prediction, answer));
     }
+    best
 }
 
 impl KiltScores {
@@ -52,15 +49,6 @@ impl KiltScores {
     /// The metrics, in the order of [`KiltScores::NAMES`].
     pub fn values(&self) -> [f64; 4] {
         [self.accuracy, self.em, self.f1, self.rougel]
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            accuracy: self.accuracy.max(other.accuracy),
-            em: self.em.max(other.em),
-            f1: self.f1.max(other.f1),
-            rougel: self.rougel.max(other.rougel),
-        }
     }
 }
 

@@ -13,23 +13,18 @@ pub struct TokenScores {
 
 /// Scores two normalised texts. All scores are 0 if no token is shared, also if both texts are empty.
 pub(crate) fn token_scores(prediction: &str, golden: &str) -> TokenScores {
-    let overlap = token_overlap(prediction, golden);
-    if overlap.shared == 0 {
+    let (shared, predicted, wanted) = token_overlap(prediction, golden);
+    if shared == 0 {
         return TokenScores::default();
     }
-    let precision = overlap.shared as f64 / overlap.prediction as f64;
-    let recall = overlap.shared as f64 / overlap.golden as f64;
+    let (precision, recall) = (shared as f64 / predicted as f64, shared as f64 / wanted as f64);
     TokenScores { f1: (2.0 * precision * recall) / (precision + recall), precision, recall }
 }
 
-/// Whether a normalised text is one of the answers that share no tokens with any other text (SQuAD, HotpotQA).
-fn is_special(normalized: &str) -> bool {
-    matches!(normalized, "yes" | "no" | "noanswer")
-}
-
-/// Scores two normalised texts; `yes`, `no` and `noanswer` match only themselves.
+/// Scores two normalised texts; `yes`, `no` and `noanswer` match only themselves (SQuAD, HotpotQA).
 pub(crate) fn guarded_token_scores(prediction: &str, golden: &str) -> TokenScores {
-    if prediction != golden && (is_special(prediction) || is_special(golden)) {
+    let is_special = [prediction, golden].iter().any(|text| matches!(*text, "yes" | "no" | "noanswer"));
+    if is_special && prediction != golden {
         return TokenScores::default();
     }
     token_scores(prediction, golden)
@@ -40,19 +35,13 @@ pub(crate) fn best_f1(scores: impl Iterator<Item = TokenScores>) -> TokenScores 
     scores.reduce(|best, next| if next.f1 > best.f1 { next } else { best }).unwrap_or_default()
 }
 
-/// Sizes of two token bags and of their intersection.
-struct Overlap {
-    shared: usize,
-    prediction: usize,
-    golden: usize,
-}
-
 /// Returns the tokens of a normalised text, which single spaces separate.
 fn tokens(normalized: &str) -> impl Iterator<Item = &str> {
     normalized.split(' ').filter(|token| !token.is_empty())
 }
 
-fn token_overlap(prediction: &str, golden: &str) -> Overlap {
+/// Returns the sizes of the intersection of two token bags, and of both.
+fn token_overlap(prediction: &str, golden: &str) -> (usize, usize, usize) {
     let mut wanted: Vec<&str> = tokens(golden).collect();
     let golden = wanted.len();
     let (mut shared, mut seen) = (0, 0);
@@ -65,7 +54,7 @@ fn token_overlap(prediction: &str, golden: &str) -> Overlap {
                 shared += 1;
             }
         }
-        return Overlap { shared, prediction: seen, golden };
+        return (shared, seen, golden);
     }
     let mut found: Vec<&str> = tokens(prediction).collect();
     found.sort_unstable();
@@ -78,7 +67,7 @@ fn token_overlap(prediction: &str, golden: &str) -> Overlap {
             std::cmp::Ordering::Equal => (i, j, shared) = (i + 1, j + 1, shared + 1),
         }
     }
-    Overlap { shared, prediction: found.len(), golden }
+    (shared, found.len(), golden)
 }
 
 #[cfg(test)]

@@ -30,18 +30,12 @@ pub fn r1_searcher_scores(prediction: &str, golden: &[String]) -> R1SearcherScor
     let prediction = normalize(bool_word(prediction));
     let golden: Vec<String> = golden.iter().map(|answer| normalize(bool_word(answer))).collect();
     let best = best_f1(golden.iter().map(|answer| guarded_token_scores(&prediction, answer)));
-    let em = golden.contains(&prediction);
-    let cover_em_1 = golden.iter().any(|answer| covers(&prediction, answer));
+    let TokenScores { f1, precision, recall } = best;
+    let em = f64::from(u8::from(golden.contains(&prediction)));
+    let cover_em_1 = f64::from(u8::from(golden.iter().any(|answer| covers(&prediction, answer))));
     // A list of words that contains another one in a row also contains its text: one check serves both rules.
-    let cover_em_2 = golden.iter().any(|answer| prediction.contains(answer.as_str()));
-    R1SearcherScores {
-        em: f64::from(u8::from(em)),
-        cover_em_1: f64::from(u8::from(cover_em_1)),
-        cover_em_2: f64::from(u8::from(cover_em_2)),
-        f1: best.f1,
-        precision: best.precision,
-        recall: best.recall,
-    }
+    let cover_em_2 = f64::from(u8::from(golden.iter().any(|answer| prediction.contains(answer.as_str()))));
+    R1SearcherScores { em, cover_em_1, cover_em_2, f1, precision, recall }
 }
 
 /// Returns F1, precision and recall against one golden answer, as R1-Searcher's reward servers compute them.

@@ -1,7 +1,6 @@
 //! The unit of chunk sizes: characters, words, or a tokenizer's tokens.
 
 use super::memo::Memo;
-use super::segment::Segmentation;
 use super::tokenizer::TokenCounter;
 
 /// The unit of size.
@@ -29,7 +28,7 @@ impl Counter {
 pub struct Tally<'a> {
     counter: &'a Counter,
     memo: &'a mut Memo,
-    segmentation: Option<Segmentation>,
+    segmentation: Option<super::segment::Segmentation>,
     fault: Option<String>,
 }
 
@@ -39,7 +38,7 @@ impl Tally<'_> {
     pub fn count(&mut self, text: &str) -> usize {
         let counted = match (self.counter, self.segmentation) {
             (Counter::Characters, _) => Ok(text.chars().count()),
-            (Counter::Words, _) => Ok(spaces(text) + 1),
+            (Counter::Words, _) => Ok(text.bytes().filter(|&byte| byte == b' ').count() + 1),
             (Counter::Tokens(tokens), Some(rule)) => tokens.count(rule, text, self.memo),
             (Counter::Tokens(tokens), None) => tokens.encode(text),
         };
@@ -70,10 +69,6 @@ impl Tally<'_> {
         self.fault.get_or_insert(fault);
         0
     }
-}
-
-fn spaces(text: &str) -> usize {
-    text.bytes().filter(|&byte| byte == b' ').count()
 }
 
 #[cfg(test)]

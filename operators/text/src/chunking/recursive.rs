@@ -131,9 +131,7 @@ fn delimiter_end(bytes: &[u8], level: Level) -> usize {
     const DASH: &[u8] = "—".as_bytes();
     let found = match level {
         Level::Lines => bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).map(|at| at + 1),
-        Level::Sentences => {
-            bytes.windows(2).position(|pair| matches!(pair, [b'.' | b'!' | b'?', b' '])).map(|at| at + 2)
-        }
+        Level::Sentences => bytes.windows(2).position(|two| matches!(two, [b'.' | b'!' | b'?', b' '])).map(|at| at + 2),
         _ => bytes.iter().enumerate().find_map(|(at, byte)| match byte {
             b'{' | b'}' | b'"' | b'[' | b']' | b'<' | b'>' | b'(' | b')' | b':' | b';' | b',' | b'|' | b'~' | b'-'
             | b'`' | b'\'' => Some(at + 1),

@@ -1,14 +1,12 @@
 //! Sections of a Markdown text: parts that begin with a heading, each with the headings above it.
 
-use std::ops::Range;
-
 use crate::markdown::{Heading, headings};
 
 /// A part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// Byte range.
-    pub range: Range<usize>,
+    pub range: std::ops::Range<usize>,
     /// Titles of the headings above its text, outermost first.
     pub path: Vec<String>,
 }

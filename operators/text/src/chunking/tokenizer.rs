@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use regex::Regex;
-use serde_json::Value;
 use tokenizers::Tokenizer;
 
-use super::memo::Memo;
 use super::segment::Segmentation;
 use super::wordpiece::WordPiece;
 
@@ -61,7 +59,7 @@ impl TokenCounter {
     /// # Errors
     /// Fails if the content is not a tokenizer, or one that tokenises at random.
     pub fn parse(bytes: &[u8]) -> Result<Self, TokenizerFault> {
-        let file: Value = serde_json::from_slice(bytes).map_err(|error| broken(&error))?;
+        let file: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| broken(&error))?;
         if file["model"]["dropout"].as_f64().is_some_and(|share| share > 0.0) {
             let message = "the tokenizer drops merges at random (BPE dropout), so its counts are not repeatable";
             return Err(TokenizerFault::new(message.to_owned(), "set `model.dropout` to null in the file"));
@@ -111,7 +109,7 @@ impl TokenCounter {
 
     /// Returns the same count by segments, each cached in `memo`.
     #[inline]
-    pub fn count(&self, rule: Segmentation, text: &str, memo: &mut Memo) -> Result<usize, String> {
+    pub fn count(&self, rule: Segmentation, text: &str, memo: &mut super::memo::Memo) -> Result<usize, String> {
         if text.is_empty() {
             return self.encode(text);
         }

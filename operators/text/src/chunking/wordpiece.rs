@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
-
 /// The vocabulary of a WordPiece model.
 pub(crate) struct WordPiece {
     /// Tokens that start a word.
@@ -17,7 +15,7 @@ pub(crate) struct WordPiece {
 
 impl WordPiece {
     /// Returns the WordPiece model of a parsed `tokenizer.json` with BERT's normaliser, if it has one.
-    pub(crate) fn of(file: &Value) -> Option<Self> {
+    pub(crate) fn of(file: &serde_json::Value) -> Option<Self> {
         let model = &file["model"];
         if model["type"] != "WordPiece" {
             return None;

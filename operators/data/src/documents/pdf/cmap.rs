@@ -44,12 +44,12 @@ impl CharacterMap {
                 Token::Hex(hex) => match (section, codes.as_slice(), list) {
                     // The code was the number before.
                     (Section::Characters, [code], _) => {
-                        map.single.insert(*code, text(&units(&hex)));
+                        map.single.insert(*code, String::from_utf16_lossy(&units(&hex)));
                         codes.clear();
                     }
                     (Section::Ranges, [first, last], Some(next)) => {
                         if let Some(code) = first.checked_add(next).filter(|code| code <= last) {
-                            map.single.insert(code, text(&units(&hex)));
+                            map.single.insert(code, String::from_utf16_lossy(&units(&hex)));
                         }
                         list = next.checked_add(1);
                     }
@@ -72,16 +72,12 @@ impl CharacterMap {
         let (first, (last, units)) = self.ranges.range(..=code).next_back()?;
         let (end, before) = units.split_last()?;
         let end = u16::try_from(code - first).ok().filter(|_| code <= *last)?.wrapping_add(*end);
-        Some(text(&[before, &[end]].concat()))
+        Some(String::from_utf16_lossy(&[before, &[end]].concat()))
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.single.is_empty() && self.ranges.is_empty()
     }
-}
-
-fn text(units: &[u16]) -> String {
-    String::from_utf16_lossy(units)
 }
 
 /// Returns the UTF-16 units of a target; a single byte is a character, too.
@@ -97,16 +93,16 @@ fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {
         loop {
             let (first, after) = rest.split_first()?;
             match first {
-                b'%' => {
-                    rest = &rest[rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len())..];
-                }
+                b'%' => rest = &rest[rest.iter().position(|end| matches!(end, b'\n' | b'\r')).unwrap_or(rest.len())..],
                 b'[' | b']' => {
                     rest = after;
                     return Some(if *first == b'[' { Token::Open } else { Token::Close });
                 }
                 b'<' if after.first() != Some(&b'<') => {
                     let end = memchr::memchr(b'>', after).unwrap_or(after.len());
-                    let hex = hex(&after[..end]);
+                    let digits = after[..end].iter().filter_map(|digit| char::from(*digit).to_digit(16));
+                    let digits: Vec<u8> = digits.map(|digit| digit as u8).collect();
+                    let hex = digits.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0)).collect();
                     rest = after.get(end + 1..).unwrap_or_default();
                     return Some(Token::Hex(hex));
                 }
@@ -121,12 +117,6 @@ fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {
             }
         }
     })
-}
-
-fn hex(digits: &[u8]) -> Vec<u8> {
-    let digits: Vec<u8> =
-        digits.iter().filter_map(|digit| char::from(*digit).to_digit(16)).map(|digit| digit as u8).collect();
-    digits.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0)).collect()
 }
 
 #[cfg(test)]

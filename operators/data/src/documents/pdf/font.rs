@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use encoding_rs::UTF_16BE;
 use lopdf::{DecompressError, Dictionary, Document, Encoding, Error, Object};
 
 use super::cmap::CharacterMap;
@@ -130,12 +129,10 @@ impl<'a> Font<'a> {
     /// # Errors
     /// Fails if its character map is larger than [`MAX_MAP`].
     pub(super) fn new(document: &'a Document, font: &'a Dictionary, most: u64) -> Result<Self, Error> {
-        let (map, cost) = match font.get_deref(b"ToUnicode", document).and_then(Object::as_stream) {
-            Ok(stream) => match stream.get_plain_content_with_limit(MAX_MAP) {
-                Ok(bytes) => (CharacterMap::parse(&bytes), bytes.len() as u64),
-                Err(error @ Error::Decompress(DecompressError::MemoryLimitExceeded { .. })) => return Err(error),
-                Err(_) => (CharacterMap::default(), 0),
-            },
+        let map = font.get_deref(b"ToUnicode", document).and_then(Object::as_stream);
+        let (map, cost) = match map.and_then(|stream| stream.get_plain_content_with_limit(MAX_MAP)) {
+            Ok(bytes) => (CharacterMap::parse(&bytes), bytes.len() as u64),
+            Err(error @ Error::Decompress(DecompressError::MemoryLimitExceeded { .. })) => return Err(error),
             Err(_) => (CharacterMap::default(), 0),
         };
         let subtype = font.get_deref(b"Subtype", document).and_then(Object::as_name).unwrap_or_default();
@@ -206,7 +203,7 @@ impl<'a> Font<'a> {
     /// Returns the characters that a string shows; those that the font does not tell are U+FFFD.
     pub(super) fn text(&self, bytes: &[u8]) -> String {
         if self.is_utf_16 {
-            return UTF_16BE.decode_without_bom_handling(bytes).0.into_owned();
+            return encoding_rs::UTF_16BE.decode_without_bom_handling(bytes).0.into_owned();
         }
         let shown = self.codes(bytes).map(|code| self.map.get(code).or_else(|| self.encoded(code)));
         shown.map(|text| text.unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string())).collect()

@@ -13,7 +13,6 @@ mod page;
 use std::collections::BTreeSet;
 
 use lopdf::{Dictionary, Document, LoadOptions, Object, ObjectId, decode_text_string};
-use memchr::memmem;
 use serde_json::{Map, Value};
 
 use self::faults::{encrypted, fault};
@@ -27,7 +26,7 @@ const MIN_OBJECT_STREAM: u64 = 64 << 10;
 /// Reads the text of a PDF file. All its pages together unpack to at most four times `limit` bytes.
 pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
     // Object streams are unpacked while the file is loaded, each within its own limit.
-    let streams = memmem::find_iter(bytes, b"ObjStm").count() as u64;
+    let streams = memchr::memmem::find_iter(bytes, b"ObjStm").count() as u64;
     let each = (4 * limit / streams.max(1)).clamp(MIN_OBJECT_STREAM, limit.max(MIN_OBJECT_STREAM));
     let options = LoadOptions::with_max_decompressed_size(each as usize);
     let mut document = Document::load_mem_with_options(bytes, options).map_err(|error| fault(&error, limit))?;

@@ -58,6 +58,9 @@ struct State<'a> {
     leading: f32,
 }
 
+/// Fonts and forms by name, if there are any.
+type Lookup<'a> = Option<&'a Dictionary>;
+
 /// Reads the pages of a document.
 pub(super) struct Pages<'a> {
     document: &'a Document,
@@ -103,7 +106,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Returns the resources of a page, which may be those of a folder above it.
-    fn resources(&self, page: ObjectId) -> Option<&'a Dictionary> {
+    fn resources(&self, page: ObjectId) -> Lookup<'a> {
         let mut node = self.document.get_dictionary(page).ok()?;
         // The tree of a damaged file may contain itself.
         for _ in 0..MAX_PARENTS {
@@ -115,12 +118,12 @@ impl<'a> Pages<'a> {
         None
     }
 
-    fn resource(&self, resources: Option<&'a Dictionary>, category: &[u8], name: &Object) -> Option<&'a Object> {
+    fn resource(&self, resources: Lookup<'a>, category: &[u8], name: &Object) -> Option<&'a Object> {
         let category = resources?.get_deref(category, self.document).and_then(Object::as_dict).ok()?;
         category.get_deref(name.as_name().ok()?, self.document).ok()
     }
 
-    fn font(&mut self, resources: Option<&'a Dictionary>, name: &Object) -> Result<Option<Rc<Font<'a>>>, Fault> {
+    fn font(&mut self, resources: Lookup<'a>, name: &Object) -> Result<Option<Rc<Font<'a>>>, Fault> {
         let Some(dictionary) = self.resource(resources, b"Font", name).and_then(|font| font.as_dict().ok()) else {
             return Ok(None);
         };
@@ -134,13 +137,7 @@ impl<'a> Pages<'a> {
         Ok(Some(font))
     }
 
-    fn run(
-        &mut self,
-        content: &[u8],
-        resources: Option<&'a Dictionary>,
-        page: Matrix,
-        layout: &mut Layout,
-    ) -> Result<(), Fault> {
+    fn run(&mut self, content: &[u8], resources: Lookup<'a>, page: Matrix, layout: &mut Layout) -> Result<(), Fault> {
         let state =
             State { page, font: None, size: 1.0, letter_spacing: 0.0, word_spacing: 0.0, stretch: 1.0, leading: 0.0 };
         let mut run = Run { state, saved: Vec::new(), text: Matrix::UNIT, line: Matrix::UNIT };
@@ -154,7 +151,7 @@ impl<'a> Pages<'a> {
                         run.state.size = size.as_float().unwrap_or(1.0);
                     }
                 }
-                "Do" => self.form(&operation, resources, &run.state, layout)?,
+                "Do" => self.form(&operation.operands, resources, run.state.page, layout)?,
                 _ => run.operate(&operation, layout),
             }
             // A form may be shown many times.
@@ -166,14 +163,8 @@ impl<'a> Pages<'a> {
     }
 
     /// Shows a form. Images show no text.
-    fn form(
-        &mut self,
-        operation: &Operation,
-        resources: Option<&'a Dictionary>,
-        state: &State<'a>,
-        layout: &mut Layout,
-    ) -> Result<(), Fault> {
-        let found = operation.operands.first().and_then(|name| self.resource(resources, b"XObject", name));
+    fn form(&mut self, name: &[Object], resources: Lookup<'a>, page: Matrix, layout: &mut Layout) -> Result<(), Fault> {
+        let found = name.first().and_then(|name| self.resource(resources, b"XObject", name));
         let Some(form) = found.and_then(|object| object.as_stream().ok()) else { return Ok(()) };
         if !form.dict.get(b"Subtype").and_then(Object::as_name).is_ok_and(|name| name == b"Form") {
             return Ok(());
@@ -189,7 +180,7 @@ impl<'a> Pages<'a> {
         let matrix = matrix.and_then(|matrix| numbers(matrix)).map_or(Matrix::UNIT, Matrix);
         // A form may show itself.
         self.forms += 1;
-        let shown = self.run(&content, own.or(resources), matrix.then(state.page), layout);
+        let shown = self.run(&content, own.or(resources), matrix.then(page), layout);
         self.forms -= 1;
         shown
     }

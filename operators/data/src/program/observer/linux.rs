@@ -1,6 +1,5 @@
 //! The filter of system calls, and the thread that answers it.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::mem::{offset_of, size_of, zeroed};
@@ -100,7 +99,8 @@ fn filtered(command: &mut Command) -> Result<UnixStream> {
         if let Some(listener) = listener() {
             passed_on(&theirs, &listener)?;
             drop(listener);
-            arrived(&theirs)?;
+            // Until the listener has arrived; repeats interrupted calls.
+            (&theirs).read_exact(&mut [0])?;
         }
         // Later, the thread that started the program may end before it.
         dies_with_parent(false)
@@ -120,12 +120,6 @@ fn dies_with_parent(dies: bool) -> Result<()> {
     // SAFETY: the call takes a number.
     let set = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
     if set == 0 { Ok(()) } else { Err(Error::last_os_error()) }
-}
-
-/// Waits until the listener has arrived.
-fn arrived(mut socket: &UnixStream) -> Result<()> {
-    // Repeats interrupted calls.
-    socket.read_exact(&mut [0])
 }
 
 /// Installs the filter in this process. Returns its listener; `None` where filters are forbidden.
@@ -330,7 +324,7 @@ fn asked(call: &seccomp_notif) -> Option<Asked> {
         libc::SYS_creat => (HERE, first, create),
         _ => return None,
     };
-    let path = PathBuf::from(OsString::from_vec(text(call.pid, path)?));
+    let path = PathBuf::from(std::ffi::OsString::from_vec(text(call.pid, path)?));
     if path.is_absolute() {
         return Some(Asked { path: led(path, call.pid), flags, process: Some(call.pid) });
     }

@@ -5,10 +5,10 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
 use super::exchange::{
-    calls, content, model_message, own, prediction, question, take_object, tool_message, with_details, with_rest,
+    calls, content, model_message, own, prediction, question, row_of, take_object, tool_message, with_details,
+    with_rest,
 };
 use super::field::{count, items, metadata, object, take_id, take_list, take_text, text_of};
-use super::outcome::trajectory_of;
 
 /// Reads one document.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
@@ -22,26 +22,22 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     for (at, step) in steps.iter().enumerate() {
         messages.extend(messages_of(step, is_own).map_err(|error| format!("`steps.{at}`: {error}"))?);
     }
-    let mut agent = take_object(&mut fields, "agent");
-    let tools = Value::Array(take_list(&mut agent, "tool_definitions")).to_string();
-    let model = take_text(&mut agent, &["model_name"]);
-    let totals = take_object(&mut fields, "final_metrics");
     let question_id = take_id(&mut fields, &["trajectory_id", "session_id"], number);
+    let (question, prediction) = (question(&messages).unwrap_or_default(), prediction(&messages));
+    let mut row = row_of(question_id, question, messages, prediction);
+    let mut agent = take_object(&mut fields, "agent");
+    row.tools = Value::Array(take_list(&mut agent, "tool_definitions")).to_string();
+    row.model = take_text(&mut agent, &["model_name"]);
+    let totals = take_object(&mut fields, "final_metrics");
+    row.prompt_tokens = count(totals.get("total_prompt_tokens"));
+    row.completion_tokens = count(totals.get("total_completion_tokens"));
     let extra = fields.remove("extra");
     // What our export wrote there comes back as columns.
     if !is_own {
         fields.insert("agent".to_owned(), Value::Object(agent));
-        if let Some(extra) = &extra {
-            fields.insert("extra".to_owned(), extra.clone());
-        }
+        fields.extend(extra.clone().map(|extra| ("extra".to_owned(), extra)));
     }
-    let (question, prediction) = (question(&messages).unwrap_or_default(), prediction(&messages));
-    let mut row = trajectory_of(question_id, question, messages, prediction);
-    row.tools = tools;
     row.metadata = metadata(fields);
-    row.model = model;
-    row.prompt_tokens = count(totals.get("total_prompt_tokens"));
-    row.completion_tokens = count(totals.get("total_completion_tokens"));
     with_rest(row, own(extra.as_ref()))
 }
 

@@ -3,7 +3,7 @@
 use searchmill_schemas::{Document, Question};
 use serde_json::Value;
 
-use super::field::{flatten_metadata, metadata, need_text, object, take_id, take_text, take_texts};
+use super::field::{ANSWERS, asked, flatten_metadata, metadata, need_text, object, take_id, take_text};
 
 /// Reads one document of the corpus.
 pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
@@ -18,11 +18,7 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
 
 /// Reads one query. BEIR has no answers; sets with answers use `answer` or `golden_answers`.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
-    let mut fields = object(record)?;
-    let id = take_id(&mut fields, &["_id", "id"], number);
-    let text = need_text(&mut fields, &["text", "question"])?;
-    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
+    let (question, mut fields) = asked(number, record, [&["_id", "id"], &["text", "question"], ANSWERS])?;
     flatten_metadata(&mut fields);
-    let metadata = metadata(fields);
-    Ok(Question { id, question: text, golden_answers, question_type: None, evidence: Vec::new(), metadata })
+    Ok(Question { metadata: metadata(fields), ..question })
 }

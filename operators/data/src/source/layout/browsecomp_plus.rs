@@ -17,10 +17,8 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
         return Err("`query` is encrypted: decrypt the file with the script of texttron/BrowseComp-Plus".to_owned());
     }
     let golden_answers = take_texts(&mut fields, &["answer"])?;
-    let mut evidence = Vec::new();
-    for id in ids(&mut fields, "evidence_docs") {
-        evidence.push(Evidence { document_id: Some(id), ..Evidence::default() });
-    }
+    let relevant = ids(&mut fields, "evidence_docs").into_iter();
+    let evidence = relevant.map(|id| Evidence { document_id: Some(id), ..Evidence::default() }).collect();
     // Ids alone: the texts of all documents would fill the metadata.
     for name in ["gold_docs", "negative_docs"] {
         if fields.contains_key(name) {
@@ -42,12 +40,8 @@ pub(super) fn document(record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
     let id = need_text(&mut fields, &["docid"])?;
     let text = need_text(&mut fields, &["text"])?;
-    let mut title = None;
-    if let Some(header) = text.strip_prefix("---\ntitle: ")
-        && let Some(line) = header.lines().next()
-        && !line.trim().is_empty()
-    {
-        title = Some(line.trim().to_owned());
-    }
+    let header = text.strip_prefix("---\ntitle: ").unwrap_or_default();
+    let line = header.lines().next().unwrap_or_default().trim();
+    let title = if line.is_empty() { None } else { Some(line.to_owned()) };
     Ok(Document { id, title, text, metadata: metadata(fields) })
 }

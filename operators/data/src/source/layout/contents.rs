@@ -1,4 +1,5 @@
-//! FlashRAG's documents (Jin et al. 2024): `id, contents`, with the title on the first line of `contents`.
+//! FlashRAG's documents (Jin et al. 2024): `id, contents`, with the title on the first line of `contents`. Its questions are
+//! in the layouts of other sets.
 
 use searchmill_schemas::Document;
 use serde_json::Value;
@@ -25,12 +26,7 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
 
 fn unquoted(title: &str) -> String {
     let title = title.trim();
-    if let Some(rest) = title.strip_prefix('"')
-        && let Some(inner) = rest.strip_suffix('"')
-    {
-        return inner.to_owned();
-    }
-    title.to_owned()
+    title.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(title).to_owned()
 }
 
 #[cfg(test)]

@@ -24,9 +24,8 @@ impl Passage {
 pub(super) fn join(sentences: &[String]) -> String {
     let mut text = String::new();
     for sentence in sentences {
-        let spaced =
-            text.is_empty() || text.ends_with(char::is_whitespace) || sentence.starts_with(char::is_whitespace);
-        if !spaced && !sentence.is_empty() {
+        let apart = text.is_empty() || text.ends_with(char::is_whitespace) || sentence.starts_with(char::is_whitespace);
+        if !apart && !sentence.is_empty() {
             text.push(' ');
         }
         text.push_str(sentence);
@@ -73,22 +72,15 @@ fn texts(value: &Value) -> Vec<String> {
 /// Reads supporting facts from `[[title, sentence number], …]` or `{title: […], sent_id: […]}`. Adds the sentence if
 /// the context has it (HotpotQA refers to some missing sentences).
 pub(super) fn evidence(facts: Option<&Value>, passages: &[Passage]) -> Vec<Evidence> {
-    let mut evidence = Vec::new();
     match facts {
-        Some(Value::Array(pairs)) => {
-            for pair in pairs {
-                evidence.extend(fact(pair.get(0), pair.get(1), passages));
-            }
-        }
+        Some(Value::Array(pairs)) => pairs.iter().filter_map(|pair| fact(pair.get(0), pair.get(1), passages)).collect(),
         Some(Value::Object(columns)) => {
             let numbers = items(columns.get("sent_id"));
-            for (position, title) in items(columns.get("title")).iter().enumerate() {
-                evidence.extend(fact(Some(title), numbers.get(position), passages));
-            }
+            let titles = items(columns.get("title")).iter().enumerate();
+            titles.filter_map(|(position, title)| fact(Some(title), numbers.get(position), passages)).collect()
         }
-        _ => {}
+        _ => Vec::new(),
     }
-    evidence
 }
 
 fn fact(title: Option<&Value>, number: Option<&Value>, passages: &[Passage]) -> Option<Evidence> {

@@ -4,11 +4,10 @@
 use searchmill_schemas::{Message, Observation, Role, ToolCall, Trajectory};
 use serde_json::{Map, Value};
 
-use super::exchange::content;
+use super::exchange::{content, row_of};
 use super::field::{
     as_text, count, items, metadata, need_text, object, take_id, take_list, take_text, take_texts, text_of,
 };
-use super::outcome::trajectory_of;
 
 /// Reads one trajectory. Scores, errors and settings of the requests stay in the metadata.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
@@ -24,7 +23,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         messages.push(message(at, item)?);
     }
     let prediction = take_text(&mut fields, &["pred"]).unwrap_or_default().trim().to_owned();
-    let mut row = trajectory_of(question_id, question, messages, prediction);
+    let mut row = row_of(question_id, question, messages, prediction);
     row.golden_answers = golden_answers;
     row.tools = Value::Array(take_list(&mut fields, "tools")).to_string();
     let all = usage(&fields, "all_turns_tokens");
@@ -78,15 +77,9 @@ fn message(at: usize, item: &Value) -> Result<Message, String> {
     }
     let content = content(item.get("content"));
     let observations = if role == Role::Tool.name() { observations(&content) } else { Vec::new() };
-    Ok(Message {
-        role,
-        content,
-        reasoning: text_of(item.get("reasoning_content")).or(text_of(item.get("reasoning"))),
-        tool_calls,
-        tool_call_id: text_of(item.get("tool_call_id")),
-        observations,
-        ..Message::default()
-    })
+    let reasoning = text_of(item.get("reasoning_content")).or(text_of(item.get("reasoning")));
+    let tool_call_id = text_of(item.get("tool_call_id"));
+    Ok(Message { role, content, reasoning, tool_calls, tool_call_id, observations, ..Message::default() })
 }
 
 /// Chunks in the result of DeepSearch-RL's tool: a list `{chunk, chunk_id, score[, metadata.doc_id]}`, usually inside

@@ -1,5 +1,6 @@
 //! Takes fields out of a JSON record one by one; the rest becomes metadata.
 
+use searchmill_schemas::Question;
 use serde_json::{Map, Value};
 
 use crate::source::python_list::{ListText, list_of};
@@ -88,6 +89,22 @@ pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Res
             Err(format!("`{name}` looks like a list but is neither JSON nor a list of Python: write `[\"a\", \"b\"]`"))
         }
     }
+}
+
+/// Fields of golden answers.
+pub(super) const ANSWERS: &[&str] = &["golden_answers", "answer"];
+
+/// Reads the id, the text and the golden answers of a question, each by the names of its fields. Returns the others, too.
+pub(super) fn asked(
+    number: u64,
+    record: Value,
+    [ids, texts, answers]: [&[&str]; 3],
+) -> Result<(Question, Map<String, Value>), String> {
+    let mut fields = object(record)?;
+    let id = take_id(&mut fields, ids, number);
+    let question = need_text(&mut fields, texts)?;
+    let golden_answers = take_texts(&mut fields, answers)?;
+    Ok((Question { id, question, golden_answers, ..Question::default() }, fields))
 }
 
 /// Replaces `metadata` by its fields, if it holds an object.

@@ -4,19 +4,16 @@ use searchmill_schemas::{Document, Question};
 use serde_json::Value;
 
 use super::context::{Passage, evidence, passages};
-use super::field::{flatten_metadata, metadata, need_text, object, take_id, take_text, take_texts};
+use super::field::{ANSWERS, asked, flatten_metadata, metadata, take_text};
 
 /// Reads one question. Metadata omits the context: read the same file `as: document` to get it.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
-    let mut fields = object(record)?;
-    let id = take_id(&mut fields, &["id", "_id"], number);
-    let text = need_text(&mut fields, &["question"])?;
-    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
+    let (question, mut fields) = asked(number, record, [&["id", "_id"], &["question"], ANSWERS])?;
     flatten_metadata(&mut fields);
     let passages = passages(fields.remove("context").as_ref())?;
     let evidence = evidence(fields.remove("supporting_facts").as_ref(), &passages);
     let question_type = take_text(&mut fields, &["type", "question_type"]);
-    Ok(Question { id, question: text, golden_answers, question_type, evidence, metadata: metadata(fields) })
+    Ok(Question { question_type, evidence, metadata: metadata(fields), ..question })
 }
 
 /// Reads the passages of one question's context.

@@ -5,11 +5,10 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value};
 
 use super::exchange::{
-    calls, content, definitions_of_chat, model_message, own, prediction, question, role, tagged, tool_message,
+    calls, content, definitions_of_chat, model_message, own, prediction, question, role, row_of, tagged, tool_message,
     with_details, with_rest,
 };
 use super::field::{count, items, metadata, object, take_id, take_text, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 /// Reads one sample.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
@@ -32,10 +31,13 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let epoch = i32::try_from(count(fields.get("epoch"))).unwrap_or(1);
     let asked = take_text(&mut fields, &["input"]).or_else(|| question(&messages)).unwrap_or_default();
     let output = fields.get("output").cloned().unwrap_or_default();
-    let tools = items(noted.get("tools").or_else(|| offered(&fields))).to_vec();
+    // The tools of the first model call that had any.
+    let mut offers = items(fields.get("events")).iter().filter_map(|event| event.get("tools"));
+    let offered = offers.find(|tools| !items(Some(tools)).is_empty());
+    let tools = items(noted.get("tools").or(offered)).to_vec();
     let golden_answers = take_texts(&mut fields, &["target"])?;
     let answer = tagged(&messages).or_else(|| scored_answer(&fields)).unwrap_or_else(|| prediction(&messages));
-    let mut row = trajectory_of(question_id, asked, messages, answer);
+    let mut row = row_of(question_id, asked, messages, answer);
     row.golden_answers = golden_answers;
     row.tools = Value::Array(definitions_of_chat(tools)).to_string();
     row.metadata = metadata(further(&fields, &noted));
@@ -49,12 +51,6 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         }
     }
     with_rest(row, own(Some(&noted)))
-}
-
-/// The tools of the first model call that had any.
-fn offered(fields: &Map<String, Value>) -> Option<&Value> {
-    let mut offers = items(fields.get("events")).iter().filter_map(|event| event.get("tools"));
-    offers.find(|tools| !items(Some(tools)).is_empty())
 }
 
 /// The answer that the first scorer saw.

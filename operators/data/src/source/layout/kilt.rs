@@ -3,7 +3,7 @@
 use searchmill_schemas::{Document, Evidence, Question};
 use serde_json::Value;
 
-use super::field::{as_text, items, metadata, need_text, object, take_id, take_list, text_of};
+use super::field::{as_text, asked, items, metadata, need_text, object, take_list, text_of};
 
 /// Marks of list items and section titles in the knowledge source; R1-Searcher's corpora drop them too.
 const MARKS: [&str; 2] = ["BULLET::::", "Section::::"];
@@ -11,25 +11,22 @@ const MARKS: [&str; 2] = ["BULLET::::", "Section::::"];
 /// Reads one question. As in KILT's evaluation, answers are stripped and each counts once; evidence is the pages that
 /// the outputs name as provenance.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
-    let mut fields = object(record)?;
-    let id = take_id(&mut fields, &["id"], number);
-    let text = need_text(&mut fields, &["input"])?;
-    let (mut golden_answers, mut evidence) = (Vec::new(), Vec::new());
+    let (mut question, mut fields) = asked(number, record, [&["id"], &["input"], &[]])?;
     for output in take_list(&mut fields, "output") {
         // An output may hold an answer, provenance, or both.
         let answer = text_of(output.get("answer")).unwrap_or_default().trim().to_owned();
-        if !answer.is_empty() && !golden_answers.contains(&answer) {
-            golden_answers.push(answer);
+        if !answer.is_empty() && !question.golden_answers.contains(&answer) {
+            question.golden_answers.push(answer);
         }
         for page in items(output.get("provenance")) {
             let document_id = text_of(page.get("wikipedia_id"));
             let found = Evidence { document_id, title: text_of(page.get("title")), fact: None };
-            if found != Evidence::default() && !evidence.contains(&found) {
-                evidence.push(found);
+            if found != Evidence::default() && !question.evidence.contains(&found) {
+                question.evidence.push(found);
             }
         }
     }
-    Ok(Question { id, question: text, golden_answers, question_type: None, evidence, metadata: metadata(fields) })
+    Ok(Question { metadata: metadata(fields), ..question })
 }
 
 /// Reads one page of the knowledge source: its paragraphs without marks and without the title that precedes them.
@@ -41,9 +38,7 @@ pub(super) fn document(record: Value) -> Result<Document, String> {
         return Err("`text` is not a list of paragraphs".to_owned());
     };
     let mut paragraphs: Vec<String> = paragraphs.iter().filter_map(as_text).collect();
-    if let Some(first) = paragraphs.first()
-        && first.trim() == title
-    {
+    if paragraphs.first().is_some_and(|first| first.trim() == title) {
         paragraphs.remove(0);
     }
     let mut text = paragraphs.concat();

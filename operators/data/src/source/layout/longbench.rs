@@ -65,14 +65,9 @@ fn passages(context: &str) -> Vec<&str> {
 /// An empty passage is no document.
 fn document(passage: &str) -> Option<Document> {
     let (title, text) = passage.trim().split_once('\n').unwrap_or((passage.trim(), ""));
-    let (title, text) = (title.trim().to_owned(), text.trim().to_owned());
-    if title.is_empty() {
-        return None;
-    }
-    if text.is_empty() {
-        return Some(Document { id: title.clone(), title: None, text: title, metadata: None });
-    }
-    Some(Document { id: title.clone(), title: Some(title), text, metadata: None })
+    let (id, text) = (title.trim().to_owned(), text.trim().to_owned());
+    let (title, text) = if text.is_empty() { (None, id.clone()) } else { (Some(id.clone()), text) };
+    if id.is_empty() { None } else { Some(Document { id, title, text, metadata: None }) }
 }
 
 #[cfg(test)]

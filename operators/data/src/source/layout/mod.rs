@@ -12,7 +12,6 @@ mod dpr;
 mod exchange;
 mod field;
 mod fit;
-mod flashrag;
 mod hipporag;
 mod hotpotqa;
 mod inspect;
@@ -22,7 +21,6 @@ mod multihop_rag;
 mod musique;
 mod nemo_gym;
 mod open_question;
-mod outcome;
 mod popqa;
 mod r1_searcher;
 mod searchlm;
@@ -177,8 +175,12 @@ impl Layout {
     /// # Errors
     /// What the record lacks.
     pub fn question(self, number: u64, record: Value) -> Result<Question, Fault> {
+        // FlashRAG has evidence in metadata, in the forms of its own sets.
+        let noted = &record["metadata"];
         let question = match self {
-            Self::Hotpotqa | Self::TwoWikiMultihopqa => hotpotqa::question(number, record),
+            Self::Flashrag if noted.get("evidence_list").is_some() => multihop_rag::question(number, record),
+            Self::Flashrag if noted.get("question_decomposition").is_some() => musique::question(number, record),
+            Self::Hotpotqa | Self::TwoWikiMultihopqa | Self::Flashrag => hotpotqa::question(number, record),
             Self::Musique => musique::question(number, record),
             Self::Bamboogle | Self::R1Searcher | Self::NqOpen => open_question::question(number, record),
             Self::Triviaqa => triviaqa::question(number, record),
@@ -189,7 +191,6 @@ impl Layout {
             Self::BrowsecompPlus => browsecomp_plus::question(number, record),
             Self::MultihopRag => multihop_rag::question(number, record),
             Self::Beir => beir::question(number, record),
-            Self::Flashrag => flashrag::question(number, record),
             _ => Err(self.lacks(RecordKind::Question)),
         };
         question.map_err(Fault::row)

@@ -3,19 +3,17 @@
 use searchmill_schemas::{Document, Evidence, Question};
 use serde_json::Value;
 
-use super::field::{flatten_metadata, metadata, need_text, object, take_id, take_list, take_text, take_texts, text_of};
+use super::field::{
+    ANSWERS, asked, flatten_metadata, metadata, need_text, object, take_id, take_list, take_text, text_of,
+};
 
 /// Reads one question. Evidence names articles by title; its sources and URLs stay in the metadata.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
-    let mut fields = object(record)?;
-    let id = take_id(&mut fields, &["id", "_id"], number);
-    let text = need_text(&mut fields, &["question", "query"])?;
-    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
+    let (question, mut fields) = asked(number, record, [&["id", "_id"], &["question", "query"], ANSWERS])?;
     flatten_metadata(&mut fields);
     let question_type = take_text(&mut fields, &["question_type", "type"]);
     let mut entries = take_list(&mut fields, "evidence_list");
-    let mut evidence = Vec::new();
-    let mut has_further_fields = false;
+    let (mut evidence, mut has_further_fields) = (Vec::new(), false);
     for entry in &mut entries {
         let Value::Object(entry) = entry else { continue };
         let (title, fact) = (entry.remove("title"), entry.remove("fact"));
@@ -25,7 +23,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     if has_further_fields {
         fields.insert("evidence_list".to_owned(), Value::Array(entries));
     }
-    Ok(Question { id, question: text, golden_answers, question_type, evidence, metadata: metadata(fields) })
+    Ok(Question { question_type, evidence, metadata: metadata(fields), ..question })
 }
 
 /// Reads one article of the corpus. Ids are positions, as in DeepSearch-RL's preparation.

@@ -7,38 +7,31 @@ use searchmill_schemas::{Document, Evidence, Question};
 use searchmill_text::retrieval_metrics::passage_id;
 use serde_json::Value;
 
-use super::context::Passage;
-use super::field::{flatten_metadata, items, metadata, need_text, object, take_id, take_list, take_texts, text_of};
+use super::field::{ANSWERS, asked, flatten_metadata, items, metadata, take_list, take_texts, text_of};
 
 /// Reads one question. Its type is the number of hops (`2hop`), its evidence the supporting paragraphs.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
-    let mut fields = object(record)?;
-    let id = take_id(&mut fields, &["id", "_id"], number);
-    let text = need_text(&mut fields, &["question"])?;
-    let mut golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
-    golden_answers.extend(take_texts(&mut fields, &["answer_aliases"])?);
+    let (mut question, mut fields) = asked(number, record, [&["id", "_id"], &["question"], ANSWERS])?;
+    question.golden_answers.extend(take_texts(&mut fields, &["answer_aliases"])?);
     flatten_metadata(&mut fields);
-    let paragraphs = take_list(&mut fields, "paragraphs");
-    let mut steps = take_list(&mut fields, "question_decomposition");
-    let mut evidence = Vec::new();
-    for paragraph in &paragraphs {
+    for paragraph in take_list(&mut fields, "paragraphs") {
         if paragraph.get("is_supporting") == Some(&Value::Bool(true)) {
-            add_evidence(&mut evidence, paragraph);
+            add_evidence(&mut question.evidence, &paragraph);
         }
     }
-    let mut question_type = None;
+    let mut steps = take_list(&mut fields, "question_decomposition");
     if !steps.is_empty() {
-        question_type = Some(format!("{}hop", steps.len()));
+        question.question_type = Some(format!("{}hop", steps.len()));
         for step in &mut steps {
             let Value::Object(step) = step else { continue };
             // Whole paragraphs are read as documents; the evidence names them.
             if let Some(paragraph) = step.remove("support_paragraph") {
-                add_evidence(&mut evidence, &paragraph);
+                add_evidence(&mut question.evidence, &paragraph);
             }
         }
         fields.insert("question_decomposition".to_owned(), Value::Array(steps));
     }
-    Ok(Question { id, question: text, golden_answers, question_type, evidence, metadata: metadata(fields) })
+    Ok(Question { metadata: metadata(fields), ..question })
 }
 
 fn add_evidence(evidence: &mut Vec<Evidence>, paragraph: &Value) {
@@ -60,14 +53,8 @@ pub(super) fn documents(record: &Value) -> Result<Vec<Document>, String> {
     }
     match inner.get("question_decomposition") {
         Some(Value::Array(steps)) => {
-            let mut documents = Vec::new();
-            for step in steps {
-                match step.get("support_paragraph") {
-                    None | Some(Value::Null) => {}
-                    Some(paragraph) => documents.push(document(paragraph)?),
-                }
-            }
-            Ok(documents)
+            let shown = steps.iter().filter_map(|step| step.get("support_paragraph"));
+            shown.filter(|paragraph| !paragraph.is_null()).map(document).collect()
         }
         _ if record.get("title").is_some() => Ok(vec![document(record)?]),
         _ => Err("there is neither `paragraphs` nor `question_decomposition` nor `title`".to_owned()),
@@ -78,7 +65,7 @@ fn document(paragraph: &Value) -> Result<Document, String> {
     let body = text_of(paragraph.get("paragraph_text")).or(text_of(paragraph.get("text")));
     match (text_of(paragraph.get("title")), body) {
         (Some(title), Some(body)) => {
-            let document = Passage { title, sentences: vec![body] }.document();
+            let document = super::context::Passage { title, sentences: vec![body] }.document();
             Ok(Document { id: passage_id(&document.id, &document.text), ..document })
         }
         _ => Err("a paragraph lacks `title`, or `paragraph_text` or `text`".to_owned()),

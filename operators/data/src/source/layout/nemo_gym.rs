@@ -5,11 +5,10 @@ use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
 use serde_json::Value;
 
 use super::exchange::{
-    content, definitions_of_chat, model_message, own, prediction, question, role, take_object, tool_message,
+    content, definitions_of_chat, model_message, own, prediction, question, role, row_of, take_object, tool_message,
     with_details, with_rest,
 };
 use super::field::{count, items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 /// Reads one rollout.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
@@ -39,15 +38,14 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     for (at, message) in conversation.messages.into_iter().enumerate() {
         messages.push(with_details(message, details.get(at))?);
     }
-    let tools = Value::Array(definitions_of_chat(take_list(&mut asked, "tools"))).to_string();
     let question_id = take_id(&mut fields, &["_ng_task_index"], number);
     let rollout = take_text(&mut fields, &["_ng_rollout_index"]).unwrap_or_default().parse().unwrap_or(0);
     let golden_answers = take_texts(&mut fields, &["golden_answers", "expected_answer", "ground_truth", "answer"])?;
-    let asked = take_text(&mut fields, &["question"]).or_else(|| question(&messages)).unwrap_or_default();
+    let text = take_text(&mut fields, &["question"]).or_else(|| question(&messages)).unwrap_or_default();
     let prediction = prediction(&messages);
-    let mut row = trajectory_of(question_id, asked, messages, prediction);
+    let mut row = row_of(question_id, text, messages, prediction);
     row.golden_answers = golden_answers;
-    row.tools = tools;
+    row.tools = Value::Array(definitions_of_chat(take_list(&mut asked, "tools"))).to_string();
     row.metadata = metadata(fields);
     row.sample_index = rollout;
     row.id = format!("{}@{rollout}", row.question_id);
@@ -98,8 +96,7 @@ impl Conversation {
                 match self.messages.last_mut() {
                     Some(last) if self.awaits_text => {
                         if let Some(before) = &mut last.reasoning {
-                            before.push('\n');
-                            before.push_str(&thought);
+                            *before += &format!("\n{thought}");
                         }
                     }
                     _ => self.messages.push(model_message(String::new(), Some(thought), Vec::new())),

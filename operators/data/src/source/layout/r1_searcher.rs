@@ -4,8 +4,8 @@
 use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
+use super::exchange::row_of;
 use super::field::{metadata, need_text, object, take_id, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 const QUERY_END: &str = "<|end_of_query|>";
 /// What the environment appends begins like this.
@@ -31,7 +31,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let ran_out = stopped == Some("many_retrieve") && answer(&text).is_none();
     let mut messages = vec![Message::text(Role::User, question.clone())];
     messages.extend(pieces(&text));
-    let mut row = trajectory_of(question_id, question, messages, prediction);
+    let mut row = row_of(question_id, question, messages, prediction);
     row.golden_answers = golden_answers;
     row.protocol = "r1-searcher".into();
     if ran_out {
@@ -54,8 +54,7 @@ fn pieces(text: &str) -> Vec<Message> {
         let (_, after) = shown.split_at(end);
         let blank = if after.starts_with("\n\n") { 2 } else { 0 };
         let (shown, after) = shown.split_at(end + blank);
-        messages.push(written(output));
-        messages.push(Message::text(Role::Tool, shown));
+        messages.extend([written(output), Message::text(Role::Tool, shown)]);
         rest = after;
     }
     if !rest.is_empty() {

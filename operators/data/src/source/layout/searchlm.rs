@@ -4,8 +4,8 @@
 use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
+use super::exchange::row_of;
 use super::field::{items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 /// Texts around the question in the original's prompt.
 const QUESTION: [&str; 2] = ["<USER QUERY>", "Your Output:"];
@@ -35,7 +35,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     for (at, ranking) in take_list(&mut fields, "rank").iter().enumerate() {
         rankings.push(dialogue(&format!("rank.{at}.messages"), items(ranking.get("messages")))?);
     }
-    let mut row = trajectory_of(question_id, question, messages(rollout, rankings), prediction);
+    let mut row = row_of(question_id, question, messages(rollout, rankings), prediction);
     row.golden_answers = golden_answers;
     row.protocol = "searchlm".into();
     row.metadata = metadata(fields);

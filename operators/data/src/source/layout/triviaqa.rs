@@ -4,16 +4,15 @@
 use searchmill_schemas::Question;
 use serde_json::Value;
 
-use super::field::{as_text, items, metadata, need_text, object, take_id, text_of};
+use super::field::{as_text, asked, items, metadata, text_of};
 
 /// Pages and search results: long, and no gold evidence.
 const PAGES: [&str; 4] = ["EntityPages", "SearchResults", "entity_pages", "search_results"];
 
 /// Reads one question. Its answers are the answer's value, then its aliases.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
-    let mut fields = object(record)?;
-    let id = take_id(&mut fields, &["QuestionId", "question_id"], number);
-    let text = need_text(&mut fields, &["Question", "question"])?;
+    let ids = ["QuestionId", "question_id"];
+    let (question, mut fields) = asked(number, record, [&ids, &["Question", "question"], &[]])?;
     let answer = fields.remove("Answer").or_else(|| fields.remove("answer"));
     let golden_answers = match &answer {
         // The test set has no answers.
@@ -21,8 +20,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
         Some(answer) => answers(answer)?,
     };
     fields.retain(|name, _| !PAGES.contains(&name.as_str()));
-    let metadata = metadata(fields);
-    Ok(Question { id, question: text, golden_answers, question_type: None, evidence: Vec::new(), metadata })
+    Ok(Question { golden_answers, metadata: metadata(fields), ..question })
 }
 
 fn answers(answer: &Value) -> Result<Vec<String>, String> {

@@ -5,15 +5,22 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value};
 
 use super::exchange::{
-    calls, content, definitions_of_chat, model_message, own, prediction, question, role, take_object, tool_message,
-    with_details, with_rest,
+    calls, content, definitions_of_chat, model_message, own, prediction, question, role, row_of, take_object,
+    tool_message, with_details, with_rest,
 };
 use super::field::{as_text, items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
-use super::outcome::trajectory_of;
 
 /// Reads one episode.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
-    let mut trace = trace_of(object(record)?)?;
+    let mut trace = object(record)?;
+    // The trace of an episode with one, or the record itself.
+    if !trace.contains_key("nodes") {
+        let mut traces = take_list(&mut trace, "traces");
+        trace = match (traces.len(), traces.pop()) {
+            (1, Some(Value::Object(trace))) => trace,
+            (count, _) => return Err(format!("the episode has {count} traces; a row holds one")),
+        };
+    }
     if trace.get("ok") == Some(&Value::Bool(false))
         && let Some(last) = items(trace.get("errors")).last()
     {
@@ -31,42 +38,25 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         let message = message(&nodes[position], call).map_err(|error| format!("`nodes.{position}`: {error}"))?;
         messages.push(with_details(message, details.get(position))?);
     }
-    let tools = Value::Array(definitions_of_chat(take_list(&mut trace, "tools"))).to_string();
     let mut task = take_object(&mut trace, "task");
     let mut data = take_object(&mut task, "data");
-    let id = take_id(&mut trace, &["id"], number);
     let named = take_text(&mut data, &["name", "idx"]).or_else(|| take_text(&mut task, &["key"]));
     let asked = take_text(&mut data, &["prompt"]).or_else(|| question(&messages)).unwrap_or_default();
-    let stopped = trace.get("stop_condition").and_then(Value::as_str);
-    let finish_reason = ["max_turns", "max_total_tokens"].into_iter().find(|reason| stopped == Some(reason));
-    let model = text_of(trace.get("agent").and_then(|agent| agent.pointer("/config/model")));
     let prediction = prediction(&messages);
-    let mut row = trajectory_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
+    let mut row = row_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
     row.golden_answers = take_texts(&mut data, &["golden_answers", "answers", "answer"])?;
-    row.tools = tools;
-    if let Some(reason) = finish_reason {
+    row.tools = Value::Array(definitions_of_chat(take_list(&mut trace, "tools"))).to_string();
+    if let Some(reason @ ("max_turns" | "max_total_tokens")) = trace.get("stop_condition").and_then(Value::as_str) {
         row.finish_reason = reason.into();
     }
+    row.id = take_id(&mut trace, &["id"], number);
+    row.model = text_of(trace.get("agent").and_then(|agent| agent.pointer("/config/model")));
     row.metadata = metadata(further(&mut trace, data, &info));
-    row.id = id;
-    row.model = model;
     for message in &row.messages {
         row.prompt_tokens = row.prompt_tokens.saturating_add(message.prompt_tokens.unwrap_or_default());
         row.completion_tokens = row.completion_tokens.saturating_add(message.completion_tokens.unwrap_or_default());
     }
     with_rest(row, rest)
-}
-
-/// The trace of an episode with one, or the record itself.
-fn trace_of(mut fields: Map<String, Value>) -> Result<Map<String, Value>, String> {
-    if fields.contains_key("nodes") {
-        return Ok(fields);
-    }
-    let mut traces = take_list(&mut fields, "traces");
-    match (traces.len(), traces.pop()) {
-        (1, Some(Value::Object(trace))) => Ok(trace),
-        (count, _) => Err(format!("the episode has {count} traces; a row holds one")),
-    }
 }
 
 /// Positions of the nodes from a root to the last node.
@@ -116,9 +106,7 @@ fn further(trace: &mut Map<String, Value>, data: Map<String, Value>, info: &Map<
         match trace.remove(name) {
             None | Some(Value::Null) => {}
             Some(Value::Object(empty)) if empty.is_empty() => {}
-            Some(value) => {
-                further.insert(name.to_owned(), value);
-            }
+            Some(value) => drop(further.insert(name.to_owned(), value)),
         }
     }
     if !info.is_empty() {
