@@ -20,7 +20,9 @@ use super::tables::{TableRules, Tables};
 use crate::endpoint::EndpointUse;
 use crate::error::OperatorError;
 
+type InputCheck = Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>;
 type VariantCheck = Box<dyn Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync>;
+type FileCheck = Box<dyn Fn(&Path) -> Vec<ParamIssue> + Send + Sync>;
 type SourceList = Box<dyn Fn(&Path) -> Vec<Source> + Send + Sync>;
 type Fetch = Box<dyn Fn(&Context) -> Result<(), OperatorError> + Send + Sync>;
 type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, OperatorError> + Send + Sync>;
@@ -83,9 +85,9 @@ pub struct Declaration {
     pub variant: Option<&'static str>,
     /// The input whose variant the output has too, if the output is not declared as its rows anyway.
     pub passes_variant: Option<&'static str>,
-    check_inputs: Option<Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>>,
+    check_inputs: Option<InputCheck>,
     check_variants: Vec<(&'static str, VariantCheck)>,
-    check_files: Option<Box<dyn Fn(&Path) -> Vec<ParamIssue> + Send + Sync>>,
+    check_files: Option<FileCheck>,
     sources: Option<SourceList>,
     fetch: Option<Fetch>,
     recheck: Option<OpenRecheck>,

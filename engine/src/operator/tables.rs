@@ -24,6 +24,7 @@ use crate::error::OperatorError;
 pub type Tables = BTreeMap<String, SchemaRef>;
 
 type Rule = Box<dyn Fn(&Tables) -> Tables + Send + Sync>;
+type Check = Box<dyn Fn(&Tables) -> Vec<ParamIssue> + Send + Sync>;
 
 /// What an operator says of columns before it runs.
 #[derive(Default)]
@@ -31,7 +32,7 @@ pub struct TableRules {
     pub(super) gives: Option<Rule>,
     /// Columns of outputs that `gives` leaves out, and perhaps some that they lack.
     pub(super) gives_at_most: Option<Rule>,
-    pub(super) check: Option<Box<dyn Fn(&Tables) -> Vec<ParamIssue> + Send + Sync>>,
+    pub(super) check: Option<Check>,
     pub(super) query: Option<Arc<dyn QueryKernel>>,
 }
 

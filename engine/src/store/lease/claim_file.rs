@@ -156,7 +156,7 @@ impl Store {
     /// is harmless.
     pub(super) fn announce(&self) -> Option<ClaimFile> {
         let mut claim = Claim::new(machine().to_owned());
-        claim.owner = self.owner().to_owned();
+        self.owner().clone_into(&mut claim.owner);
         let folder = self.users_folder();
         nofollow::create_folder(&folder).ok()?;
         let path = folder.join(format!("{}.json", claim.holder));
