@@ -201,7 +201,7 @@ fn nothing_to_compare_is_no_failure() {
     let outcome = run(json!({"group_by": ["question_type"]}), &bound).expect("runs");
     assert_eq!(texts(&outcome.batch("questions"), "outcome"), ["unmatched"]);
     assert_eq!(outcome.batch("metrics").num_rows(), 0);
-    assert_eq!(outcome.batch("metrics").schema(), output::metric_schema());
+    assert_eq!(outcome.batch("metrics").schema(), output::columns().expect("columns")["metrics"]);
     assert!(page(&outcome).contains("No question regressed."));
     assert!(
         outcome.summary.contains("warning: nothing is compared: no value of `on: question_id`"),

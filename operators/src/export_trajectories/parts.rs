@@ -44,7 +44,8 @@ pub(super) fn is_exact(call: &ToolCall) -> bool {
 /// Whether JSON that is written again is the text that it was read from.
 fn gives_back(parsed: &Value, text: &str) -> bool {
     // Equal values may have other spaces, escapes or forms of numbers, so the texts are compared.
-    parsed.to_string() == text
+    let written = parsed.to_string();
+    written == text
 }
 
 /// Returns the call that a tool message answers, among those of the model's last message before it.
