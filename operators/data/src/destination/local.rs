@@ -353,8 +353,8 @@ mod tests {
                     for round in 0..300 {
                         let bytes = round.to_string();
                         replace(&at(format!("{thread}.jsonl")), || Ok(bytes.as_bytes())).expect("a file is written");
-                        let room = room_beside(&at(format!("{thread}"))).expect("a folder is made");
-                        fs::write(room.room.path().join("new"), "x").expect("the folder is there");
+                        let (room, _lock) = room_beside(&at(format!("{thread}"))).expect("a folder is made");
+                        fs::write(room.path().join("new"), "x").expect("the folder is there");
                         sweep(&at(String::new()));
                     }
                 });
