@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, ListArray, RecordBatch, StringArray, StructArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray, StructArray, UInt32Array};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
