@@ -110,11 +110,12 @@ fn rendered(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message:
         if left == 0 {
             break;
         }
-        let mut result = result.clone();
-        if let Ok(found) = &mut result {
-            found.truncate(left);
-            left -= found.len();
-        }
+        // Only what is shown is copied: the texts may be long.
+        let result = match result {
+            Ok(found) => Ok(found[..found.len().min(left)].to_vec()),
+            Err(error) => Err(error.clone()),
+        };
+        left -= result.as_ref().map_or(0, Vec::len);
         first.push((action.clone(), result));
     }
     protocol.render(first).into_iter().next().map(|message| message.content).unwrap_or_default()
