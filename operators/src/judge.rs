@@ -220,7 +220,8 @@ impl Recheck for JudgeRecheck {
 
     fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
         let verdicts = Verdict::of_rows(rows).ok_or_else(|| OperatorError::data("the rows hold no verdicts"))?;
-        let mut found = Rechecked::default();
+        // No judge is asked about an empty prediction, so its verdict is known.
+        let (known, mut found) = (Verdict::no_answer(), Rechecked::default());
         for (judged, verdict) in from_batch::<Trajectory>(rows)?.into_iter().zip(verdicts) {
             found.compared += 1;
             let mut differences = Vec::new();
@@ -232,8 +233,6 @@ impl Recheck for JudgeRecheck {
                 }
                 Some(_) => {}
             }
-            // No judge is asked about an empty prediction, so its verdict is known.
-            let known = Verdict::no_answer();
             if judged.prediction.trim().is_empty() && verdict != known {
                 differences.push(("verdict", format!("{verdict:?}"), format!("{known:?}")));
             }

@@ -1,4 +1,5 @@
-//! Data exchange by files: named inputs and outputs of a program are paths in its arguments.
+//! Data exchange by files: named inputs and outputs of a program are paths in its arguments. What it writes, to a file or
+//! to stdout, must fit its record kind.
 
 use std::collections::BTreeMap;
 use std::fs::File;
