@@ -75,11 +75,12 @@ pub(crate) async fn run_query(
             outputs.write(&output.port, &batch)?;
             context.progress().set(done, 0, "rows");
         }
-        drop(batches);
         if done == 0 {
             // Write the columns even without rows: a later node may refer to them.
             outputs.write(&output.port, &RecordBatch::new_empty(schema))?;
         }
+        // Before the metrics of the plan are read, and the next output is computed.
+        drop(batches);
         let more = match kernel.expects_once() {
             Some(port) => {
                 let input = inputs.rows(port)?.rows;

@@ -93,10 +93,10 @@ impl RejectShares<'_> {
             return Some(format!("no rows are left: {}", self.words(&worst)));
         }
         for before in self.before(index) {
-            let (node, is_itself) = (&self.plan[before], before == index);
-            let port_type = node.default_output().and_then(|port| node.outputs.get(port));
+            let maker = &self.plan[before];
+            let port_type = maker.default_output().and_then(|port| maker.outputs.get(port));
             let has_rows = matches!(port_type, Some(PortType::Rows(_))) && self.rows_of_default_output(before) > 0;
-            if has_rows && !is_itself {
+            if before != index && has_rows {
                 return Some("no rows are left of those that were read".to_owned());
             }
         }

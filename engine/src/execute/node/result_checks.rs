@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use super::job::{KnownResult, Run, Upstream};
 use super::reject_share::RejectShares;
 use crate::error::{Blame, OperatorError};
+use crate::execute::decide::identity::Known;
 use crate::execute::kernels::query::run_query;
 use crate::operator::{Context, InputArtifact, Inputs, OutputSink};
 use crate::plan::{Node, NodeIndex, Offenders, ROWS, unfit_column};
@@ -32,7 +33,13 @@ pub(super) fn evaluate(
     upstream: &Upstream,
 ) -> Result<Result<Vec<CheckOutcome>, Damage>, OperatorError> {
     let (node, store, directory) = (run.node(index), &run.store, &run.options.directory);
-    let mut known = upstream.known.clone();
+    // Not all nodes before it: one that delivers may have thousands of them.
+    let mut known = Known::new();
+    for input in &node.inputs {
+        if let Some(outputs) = upstream.known.get(&input.node) {
+            known.insert(input.node, outputs.clone());
+        }
+    }
     known.insert(index, result.outputs.clone());
     let keys = result.key.map(|key| (index, key)).into_iter().collect();
     let shares = RejectShares { plan: &run.plan, known: &known, keys: &keys, store, directory };
