@@ -12,11 +12,11 @@
 //! (`open`: artifacts, pins, labels, schedules), [`Session::runs`] (`history`: runs) and [`Session::lineage`] (`trace`:
 //! traces, audits, attestations).
 //!
-//! `pipeline` reads and binds a file, and reads one with the settings of a command. `options` applies the options of a run
-//! to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs, and uses operators without a
-//! run. `survey` answers `plan`, `why` and `status`; `pipeline_test` runs the tests of a pipeline. `find` interprets a word
-//! of the command line; `show`, `history`, `trace` and `audit` answer questions about results. `browse` has rows for people
-//! to look at. `gc` pins and collects, `archive` exports, imports and attests.
+//! `pipeline` reads and binds a file, and reads one with the settings of a command. `options` applies the options of a
+//! run to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs, and uses operators
+//! without a run. `survey` answers `plan`, `why` and `status`; `pipeline_test` runs the tests of a pipeline. `find`
+//! interprets a word of the command line; `show`, `history`, `trace` and `audit` answer questions about results.
+//! `browse` has rows for people to look at. `gc` pins and collects, `archive` exports, imports and attests.
 
 mod failure;
 mod open;
