@@ -1,5 +1,5 @@
-//! Events of a run: one stream for the terminal, for `--json`, for the run's log and for other programs. [`Lines`] gives
-//! them as lines of text.
+//! Events of a run: one stream for the terminal, for `--json`, for the run's log and for other programs. [`Lines`]
+//! gives them as lines of text.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Node keys: what a node computes. Where, when and under which name it runs is not part of its key.
+//! Node keys: what a node computes. Where, when and under which name it runs is not part of its key. Stored preimages are
+//! read here too.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -47,7 +47,7 @@ pub struct Closure {
     /// The results, sources first.
     pub steps: Vec<Step>,
     /// Operators that give each row a new id, by the input that it comes from.
-    pub gatherers: BTreeSet<String>,
+    pub(crate) gatherers: BTreeSet<String>,
 }
 
 impl Closure {

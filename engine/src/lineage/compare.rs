@@ -76,9 +76,10 @@ fn differing_rows(one: &RecordBatch, other: &RecordBatch) -> Vec<usize> {
     let mut unequal = columns(one, other);
     // Whole columns first: comparing a column cell by cell is slow, and most columns are equal.
     unequal.retain(|(_, a, b)| b.as_ref().is_none_or(|b| a.to_data() != b.to_data()));
-    let mut rows: Vec<usize> = (0..one.num_rows()).collect();
-    rows.retain(|row| unequal.iter().any(|(_, a, b)| !same_cell(a, b.as_ref(), *row)));
-    rows
+    if unequal.is_empty() {
+        return Vec::new();
+    }
+    (0..one.num_rows()).filter(|row| unequal.iter().any(|(_, a, b)| !same_cell(a, b.as_ref(), *row))).collect()
 }
 
 /// Pairs the columns of both batches by name.

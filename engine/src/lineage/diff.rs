@@ -1,8 +1,8 @@
 //! Compares two runs, or two nodes: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports
 //! differences only.
 //!
-//! Nodes are paired by name, or a chosen node with another one and what each of them read with what the other read at the
-//! same port.
+//! Nodes are paired by name, or a chosen node with another one and what each of them read with what the other read at
+//! the same port.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -250,7 +250,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares the tables of a port whose content differs: the numbers of their rows, and the metrics in each of them.
+    /// Compares the tables of a port whose content differs: the numbers of their rows, and the metrics in each of them. If
+    /// one of them cannot be read, nothing of either counts.
     fn tables(&self, port: &str, one: &NodeRun, other: &NodeRun) -> Result<Tables, OperatorError> {
         let (from, to) = (self.table(one, port)?, self.table(other, port)?);
         let metrics = [metric_rows(from.as_ref())?, metric_rows(to.as_ref())?];

@@ -235,9 +235,11 @@ impl Store {
         let used = stock.memos();
         for base in self.memo_bases() {
             let folder = self.memo_folder(&base);
-            let newest = names_in(&folder).iter().map(|(_, path)| modified(path)).fold(0.0, f64::max);
             // Rows of a node that has not finished yet belong to no result: only their age shows that they are needed.
-            if policy.memo && !used.contains(&base) && newest <= stock.since {
+            let is_unused = policy.memo
+                && !used.contains(&base)
+                && names_in(&folder).iter().map(|(_, path)| modified(path)).fold(0.0, f64::max) <= stock.since;
+            if is_unused {
                 garbage.memos.push((base, folder_bytes(&folder)));
             } else {
                 garbage.kept_memos.0 += 1;

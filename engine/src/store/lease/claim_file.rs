@@ -166,7 +166,7 @@ impl Store {
     /// Whether no other process, of any machine, has announced that it uses the store. `own`: the claim of this one. A claim
     /// of this machine belongs to a dead process if its lock is free; one of another machine, once it has not changed for
     /// long.
-    pub(crate) fn is_alone_beside(&self, own: &ClaimFile, neighbours: &mut Neighbours) -> bool {
+    pub(in crate::store) fn is_alone_beside(&self, own: &ClaimFile, neighbours: &mut Neighbours) -> bool {
         let mut alone = true;
         for (_, path) in names_in(&self.users_folder()) {
             if path == own.path {

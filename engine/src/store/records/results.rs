@@ -51,6 +51,11 @@ impl Store {
         RecordState::Damaged(serde_json::from_slice(line).ok())
     }
 
+    /// Returns the keys of all results, sorted.
+    pub fn result_keys(&self) -> Vec<NodeKey> {
+        self.keys_below("results")
+    }
+
     /// Records a finished node. If another machine recorded a different result first in a shared store, that one counts
     /// and is returned.
     ///

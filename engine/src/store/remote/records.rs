@@ -51,7 +51,7 @@ impl Remote {
 impl Store {
     /// Fetches the record of a key from the shared store if it stands on at least that floor, and caches it in place of the
     /// local one.
-    pub fn fetch_record(&self, key: &NodeKey, folder: &str, since: u64) -> Option<NodeResult> {
+    pub(crate) fn fetch_record(&self, key: &NodeKey, folder: &str, since: u64) -> Option<NodeResult> {
         let remote = self.remote.as_ref()?;
         let text = remote.ask("read a result of", objects::get(&remote.objects, &object_path(key, folder)))?.0;
         let Some(result) = whole(&text, key) else {
