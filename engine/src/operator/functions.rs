@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, StringBuilder};
+use arrow::array::{Array, ArrayRef, StringBuilder};
 use arrow::datatypes::{DataType, Field};
 use arrow::json::EncoderOptions;
 use arrow::json::writer::make_encoder;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
-use datafusion::logical_expr::{ColumnarValue, Signature, SimpleScalarUDF, Volatility, cast};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast,
+};
 use datafusion::prelude::DataFrame;
 use datafusion_functions_json::functions::json_union_to_text;
 use searchmill_schemas::bytes_as_text;
@@ -16,10 +18,7 @@ use searchmill_schemas::bytes_as_text;
 /// Adds `json_get…`, `->`, `->>` (datafusion-functions-json) and `to_json`.
 pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     datafusion_functions_json::register_all(registry)?;
-    // `to_json(value)`: a value of any type as JSON text; null stays null.
-    let (signature, run) = (Signature::any(1, Volatility::Immutable), Arc::new(to_json));
-    let to_json = SimpleScalarUDF::new_with_signature("to_json", signature, DataType::Utf8, run);
-    registry.register_udf(Arc::new(to_json.into()))?;
+    registry.register_udf(Arc::new(ScalarUDF::from(ToJson { signature: Signature::any(1, Volatility::Immutable) })))?;
     Ok(())
 }
 
@@ -42,15 +41,39 @@ pub(crate) fn storable(frame: DataFrame) -> Result<DataFrame> {
     if has_union { frame.select(columns) } else { Ok(frame) }
 }
 
-fn to_json(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
-    let values = ColumnarValue::values_to_arrays(arguments)?;
-    let [values] = values.as_slice() else {
-        return Err(DataFusionError::Execution("to_json takes one value".to_owned()));
-    };
-    let values = bytes_as_text(values).map_err(|_| {
-        let message = "to_json takes text, not bytes: use `encode(…, 'base64')`";
-        DataFusionError::Execution(message.to_owned())
-    })?;
+/// `to_json(value)`: a value of any type as JSON text; null stays null.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ToJson {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for ToJson {
+    fn name(&self) -> &'static str {
+        "to_json"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let values = ColumnarValue::values_to_arrays(&args.args)?;
+        let [values] = values.as_slice() else {
+            return Err(DataFusionError::Execution("to_json takes one value".to_owned()));
+        };
+        let values = bytes_as_text(values).map_err(|_| {
+            let message = "to_json takes text, not bytes: use `encode(…, 'base64')`";
+            DataFusionError::Execution(message.to_owned())
+        })?;
+        Ok(ColumnarValue::Array(texts(&values)?))
+    }
+}
+
+fn texts(values: &ArrayRef) -> Result<ArrayRef> {
     let field = Arc::new(Field::new("value", values.data_type().clone(), true));
     // By default, arrow leaves out fields that are null.
     let options = EncoderOptions::default().with_explicit_nulls(true);
@@ -67,12 +90,12 @@ fn to_json(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
         let text = std::str::from_utf8(&text).map_err(|error| DataFusionError::Execution(error.to_string()))?;
         texts.append_value(text);
     }
-    Ok(ColumnarValue::Array(Arc::new(texts.finish())))
+    Ok(Arc::new(texts.finish()))
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+    use arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
 
     use super::super::tables::query_session;
     use super::*;

@@ -208,11 +208,14 @@ fn retry(value: Spanned, problems: &mut Problems) -> RetryPolicy {
     const KEYS: &[&str] = &["max_attempts", "backoff", "max_backoff", "stop_after"];
     let mut fields = field::fields(value, "`retry`", KEYS, problems);
     let default = RetryPolicy::default();
+    let attempts = take_whole(&mut fields, "max_attempts", 1, problems);
+    // Before the durations: where all values are from one param, this is the order in which they are reported.
+    let stop_after = take_whole(&mut fields, "stop_after", 0, problems);
     RetryPolicy {
-        max_attempts: take_whole(&mut fields, "max_attempts", 1, problems).map_or(default.max_attempts, saturated),
+        max_attempts: attempts.map_or(default.max_attempts, saturated),
         backoff: take_as(&mut fields, "backoff", field::duration, problems).unwrap_or(default.backoff),
         max_backoff: take_as(&mut fields, "max_backoff", field::duration, problems).unwrap_or(default.max_backoff),
-        stop_after: take_whole(&mut fields, "stop_after", 0, problems).map_or(default.stop_after, saturated),
+        stop_after: stop_after.map_or(default.stop_after, saturated),
         stated: true,
     }
 }

@@ -1,6 +1,6 @@
 //! Loops after unrolling: what their last rounds hand on, and references to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::coordinate::{base, in_order, names};
 use super::field::Problems;
@@ -88,10 +88,12 @@ pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec>
 /// Lists the rounds of the loops about which rows decide, one entry for each combination of a loop's matrix.
 pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
     let mut found: Vec<LoopSpec> = Vec::new();
+    let deciding = loops.iter().filter(|repeats| repeats.decides);
+    let deciding: BTreeMap<&str, &Loop> = deciding.map(|repeats| (repeats.name.as_str(), repeats)).collect();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for node in nodes {
         let Some((name, number)) = node.round() else { continue };
-        let Some(repeats) = loops.iter().find(|repeats| repeats.decides && repeats.name == name) else { continue };
+        let Some(repeats) = deciding.get(name) else { continue };
         let before = node.matrix.split(|coordinate| coordinate.repeats.is_some()).next().unwrap_or_default();
         let id: String = NodeId::new(name, &names(before)).into();
         let place = *places.entry(id.clone()).or_insert_with(|| {
@@ -118,9 +120,10 @@ pub(super) fn decides(node: &NodeSpec) -> bool {
 
 /// Reports loops that have the name of a node or of another loop.
 pub(super) fn check_names(loops: &[Loop], nodes: &[NodeSpec], problems: &mut Problems) {
-    let deciding: Vec<&str> = loops.iter().filter_map(|one| one.decides.then_some(one.name.as_str())).collect();
+    let deciding = loops.iter().filter(|repeats| repeats.decides);
+    let deciding: BTreeSet<&str> = deciding.map(|repeats| repeats.name.as_str()).collect();
     // Nodes that decide have the name of their loop.
-    let others = nodes.iter().filter(|node| !decides(node) || !deciding.contains(&base(&node.id)));
+    let others = nodes.iter().filter(|node| !decides(node) || !deciding.contains(base(&node.id)));
     let ids: BTreeMap<&str, Span> = others.map(|node| (base(&node.id), node.id_span)).collect();
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for repeats in loops {
