@@ -1,7 +1,7 @@
 //! Reads YAML text into a [`Spec`]: as written, with locations. Reports all errors together.
 //!
 //! 1. `source` and `syntax` read the text within limits of size and depth. Every value has a span.
-//! 2. `set` applies `--params` and `--set` to the params.
+//! 2. `set` reads the params of a file and applies `--params` and `--set`, or those of its include, to them.
 //! 3. `scope` resolves `${params.…}`, `${env:…}`, `${matrix.…}` and `${repeat.round}`. `${secret:…}` and
 //!    `${service.…}` stay references. `budget` limits
 //!    what aliases and `${…}` copy.

@@ -1,5 +1,6 @@
 //! `repeat:`: unrolls the rounds of loops. Each node of a loop becomes one node per round (`step@round=3`); what a round
-//! carries to the next one is an output of a node.
+//! carries to the next one is an output of a node. Also reads the files that a loop includes, and of which rounds it keeps
+//! the folders.
 
 use std::collections::BTreeSet;
 
