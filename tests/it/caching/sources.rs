@@ -109,7 +109,7 @@ fn a_program_that_writes_to_what_it_names_fails_with_the_reason() {
     let told = mill.run(&[]).exit(5);
     assert!(told.stdout.contains("log.txt` changed while it was read, 3 times in a row"), "{}", told.stdout);
     assert_eq!(mill.read("log.txt").lines().count(), 3);
-    assert!(mill.store().keys_below("results").is_empty());
+    assert!(mill.store().result_keys().is_empty());
     for (script, more) in [
         ("echo more | tee -a log.txt >&2; cat rows.arrow", ", writes: [log.txt]"),
         ("echo more >> log.txt; cat rows.arrow", ""),

@@ -88,7 +88,7 @@ fn a_run_finishes_with_what_the_budget_allows_and_the_next_one_goes_on() {
 /// Returns the rows of the rollouts recorded in the store, and how many were not asked.
 fn recorded(bench: &Bench) -> Vec<(u64, u64)> {
     let store = bench.mill.store();
-    let results = store.keys_below("results").into_iter().filter_map(|key| store.result(&key));
+    let results = store.result_keys().into_iter().filter_map(|key| store.result(&key));
     results.filter_map(|result| Some((result.outputs.get("trajectories")?.rows, result.unasked))).collect()
 }
 
