@@ -262,7 +262,7 @@ fn signal_of_code(code: i32) -> Option<i32> {
     }
 }
 
-/// Messages of frameworks that ran out of memory, `OutOfMemoryError` among them.
+/// Messages of frameworks that ran out of memory; `OutOfMemoryError` ends with one of them.
 const OUT_OF_MEMORY: [&str; 5] = [
     "CUDA out of memory",
     "CUDA error: out of memory",

@@ -70,7 +70,14 @@ pub fn unify(text: &str) -> String {
     });
     let plain: String = marks.collect();
     let composed = if plain.is_ascii() { plain } else { nfkc(plain) };
-    composed.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut out = String::with_capacity(composed.len());
+    for word in composed.to_lowercase().split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out
 }
 
 fn nfkc(text: String) -> String {

@@ -1,5 +1,5 @@
-//! FlashRAG's documents (Jin et al. 2024): `id, contents`, with the title on the first line of `contents`. Its questions are
-//! in the layouts of other sets.
+//! FlashRAG's documents (Jin et al. 2024): `id, contents`, with the title on the first line of `contents`. Its questions
+//! (`id, question, golden_answers, metadata`) are read as those of other sets.
 
 use searchmill_schemas::Document;
 use serde_json::Value;

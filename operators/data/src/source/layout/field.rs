@@ -94,7 +94,8 @@ pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Res
 /// Fields of golden answers.
 pub(super) const ANSWERS: &[&str] = &["golden_answers", "answer"];
 
-/// Reads the id, the text and the golden answers of a question, each by the names of its fields. Returns the others, too.
+/// Reads the id, the text and the golden answers of a question, each by the names of its fields. Returns the other fields,
+/// too.
 pub(super) fn asked(
     number: u64,
     record: Value,

@@ -65,8 +65,8 @@ impl Layout {
         }
     }
 
-    /// Returns how many typical fields of the layout the record has (0: it is not in this layout). `record` is the record
-    /// on `line` as [`Layout::cut`] cuts it.
+    /// Returns how many typical fields of the layout the record has (0: it is not in this layout, or the layout is none of
+    /// [`Layout::of_kind`]). `record` is the record on `line` as [`Layout::cut`] cuts it.
     pub fn fit(self, kind: RecordKind, line: u64, record: &Value) -> usize {
         let Some((_, first, second)) = Self::TYPICAL.into_iter().find(|(layout, ..)| *layout == self) else { return 0 };
         let sets = if kind == RecordKind::Question || second.is_empty() { first } else { second };

@@ -175,7 +175,7 @@ impl Layout {
     /// # Errors
     /// What the record lacks.
     pub fn question(self, number: u64, record: Value) -> Result<Question, Fault> {
-        // FlashRAG has evidence in metadata, in the forms of its own sets.
+        // FlashRAG's questions have evidence in metadata, in the forms that its own sets use.
         let noted = &record["metadata"];
         let question = match self {
             Self::Flashrag if noted.get("evidence_list").is_some() => multihop_rag::question(number, record),
