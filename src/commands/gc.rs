@@ -57,7 +57,8 @@ fn print_json(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64)
 }
 
 fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64) {
-    let (mut rows, now): (Vec<Vec<String>>, _) = (Vec::new(), unix_time());
+    let now = unix_time();
+    let mut rows: Vec<Vec<String>> = Vec::new();
     for result in &garbage.results {
         let name = if result.name.is_empty() { "–".to_owned() } else { result.name.clone() };
         // Another machine's clock may be ahead of this one.

@@ -1,4 +1,4 @@
-//! Subcommands, one file each.
+//! Subcommands, one file each; `schema` is a line of `dispatch`.
 
 mod attest;
 mod audit;

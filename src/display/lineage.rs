@@ -456,7 +456,7 @@ fn table_change(node: &str, table: &TableChange) -> String {
         let (up, down) = (change.up.to_string(), change.down.to_string());
         rows.push(vec![column, from, to, difference, up, down, largest.join(", ")]);
     }
-    let ([one, other], TableChange { port, by, both, .. }) = (table.only_in, table);
+    let TableChange { port, by, both, only_in: [one, other], .. } = table;
     let counts = format!("{both} in both, {one} only in the first, {other} only in the second");
     let mut text = format!("\n{STRONG}{node}.{port} by {by}{STRONG:#}: {counts}\n");
     if !rows.is_empty() {

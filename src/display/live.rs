@@ -73,11 +73,11 @@ struct Advance {
 
 impl Advance {
     fn of(event: &Event) -> Option<Self> {
-        let Event::NodeProgress { done, total, unit, cached, calls, service_calls, tokens, cost, .. } = event.clone()
+        let &Event::NodeProgress { done, total, ref unit, cached, calls, service_calls, tokens, cost, .. } = event
         else {
             return None;
         };
-        Some(Self { done, total, unit, cached, calls, service_calls, tokens, cost })
+        Some(Self { done, total, unit: unit.clone(), cached, calls, service_calls, tokens, cost })
     }
 
     /// Formats `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.

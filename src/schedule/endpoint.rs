@@ -99,7 +99,9 @@ async fn schedules(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value
 }
 
 async fn status(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
-    match health.said().status.clone() {
+    // Not in the `match`: the lock would be held until the answer is made.
+    let status = health.said().status.clone();
+    match status {
         // The first round is not complete.
         Value::Null => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "starting"}))),
         status => (StatusCode::OK, Json(status)),

@@ -75,7 +75,9 @@ impl Stream {
                 self.quiet = 0;
                 let mut text = String::with_capacity(lines.len() + 64);
                 for line in lines.lines() {
-                    text.push_str(&format!("data: {line}\n\n"));
+                    text.push_str("data: ");
+                    text.push_str(line);
+                    text.push_str("\n\n");
                 }
                 return Some(text + &format!("id: {next}\nevent: place\ndata: {next}\n\n"));
             }

@@ -264,7 +264,8 @@ pub(super) struct Planned {
     pipeline: String,
 }
 
-/// Answers `GET /api/plan`: the nodes, as `plan --json`, of the file as it stands now.
+/// Answers `GET /api/plan`: the nodes, as `plan --json`, of the file as it stands now, started as
+/// the newest run of the pipeline was.
 pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Planned>) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
         let session = &page.session;
