@@ -54,7 +54,7 @@ pub struct ReadParams {
     pub id_prefix: Option<String>,
     /// Whether quotation marks quote cells of CSV and TSV files (default). A mark that begins a cell and has no partner is
     /// an error. With `false`, marks are text, and every line is a row.
-    #[serde(default = "yes", skip_serializing_if = "bool::clone")]
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub quotes: bool,
     /// The character between cells of CSV files (`","`): `";"`, `"|"`. For tabs, write `format: tsv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,6 +108,11 @@ fn is_text_list(data: &DataType) -> bool {
 
 fn yes() -> bool {
     true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "called by serde")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 fn default_infer_rows() -> u64 {

@@ -1,4 +1,4 @@
-//! Columns that an operator adds to the rows it receives.
+//! Columns that an operator adds to the rows it receives; rows as JSON.
 
 use std::sync::Arc;
 
