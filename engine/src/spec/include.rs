@@ -8,7 +8,7 @@ use super::field::{self, refuse, take};
 use super::model::NodeSpec;
 use super::rounds::Loop;
 use super::scope::Shared;
-use super::source;
+use super::syntax;
 use super::value::{Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 use crate::node_id::NodeId;
@@ -87,7 +87,7 @@ pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Op
     }
     shared.included += 1;
     let found = shared.problems.len();
-    let file = match source::read(&path, Some(wanted.span), shared.sources) {
+    let file = match syntax::read_file(&path, Some(wanted.span), shared.sources) {
         Ok(file) => file,
         Err(fault) => {
             // An error inside the file would show one of its lines.
@@ -101,8 +101,8 @@ pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Op
     };
     // Per pipeline: 256 files within the limit of one file could fill the memory together.
     shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
-    if shared.included_bytes > source::MAX_BYTES {
-        let message = format!("included files exceed {} MiB in total", source::MAX_BYTES >> 20);
+    if shared.included_bytes > syntax::MAX_BYTES {
+        let message = format!("included files exceed {} MiB in total", syntax::MAX_BYTES >> 20);
         return shared.refuse(Diagnostic::error("file-too-large", message).at(wanted.span, "here at the latest"));
     }
     if !looks_like_a_pipeline(file, shared) {

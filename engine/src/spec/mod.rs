@@ -1,6 +1,6 @@
 //! Reads YAML text into a [`Spec`]: as written, with locations. Reports all errors together.
 //!
-//! 1. `source` and `syntax` read the text within limits of size and depth. Every value has a span.
+//! 1. `syntax` reads and parses the text within limits of size and depth. Every value has a span.
 //! 2. `set` reads the params of a file and applies `--params` and `--set`, or those of its include, to them.
 //! 3. `scope` resolves `${params.…}`, `${env:…}`, `${matrix.…}` and `${repeat.round}`. `${secret:…}` and
 //!    `${service.…}` stay references. `budget` limits
@@ -22,7 +22,6 @@ mod fragment;
 #[cfg(test)]
 mod fuzz;
 mod include;
-mod load;
 mod matrix;
 mod model;
 mod node;
@@ -32,14 +31,12 @@ mod reference;
 mod repeat;
 mod rounds;
 mod row_limit;
-mod scalar;
 mod schedule;
 mod scope;
 mod seed;
 mod service;
 mod set;
 mod settings;
-mod source;
 mod suggest;
 mod syntax;
 mod syntax_fault;
@@ -68,10 +65,10 @@ pub use schedule::{Catchup, Overlap, Schedule};
 pub(crate) use service::service_of;
 pub(crate) use set::SET;
 pub(crate) use settings::settings;
-pub(crate) use source::FILE_NOT_FOUND;
 pub(crate) use suggest::advice;
 pub use suggest::{closest, suggest};
 pub(crate) use suggest::{meant_node, meant_output, several_loops};
+pub(crate) use syntax::FILE_NOT_FOUND;
 pub(crate) use value::locate;
 pub use value::{Key, Spanned, Value};
 
@@ -94,13 +91,13 @@ pub struct Reading {
 
 /// Reads a pipeline from a file, as far as possible despite errors.
 pub fn read(path: &Path, overrides: &Overrides, sources: &mut SourceMap) -> Reading {
-    let file = source::read(path, None, sources);
+    let file = syntax::read_file(path, None, sources);
     read_admitted(path, file, overrides, sources)
 }
 
 /// Reads a pipeline from memory; `path` is its nominal location.
 pub fn read_text(path: &Path, text: impl Into<String>, overrides: &Overrides, sources: &mut SourceMap) -> Reading {
-    let file = source::take(path, text.into(), sources);
+    let file = syntax::take_text(path, text.into(), sources);
     read_admitted(path, file, overrides, sources)
 }
 
@@ -116,7 +113,7 @@ fn read_admitted(
     };
     let (problems, budget) = (Vec::new(), Budget::default());
     let mut shared = Shared { sources, problems, budget, included: 0, included_bytes: 0, unread: 0 };
-    let spec = load::pipeline(path, file, overrides, &mut shared);
+    let spec = fragment::pipeline(path, file, overrides, &mut shared);
     // In text order, without the copies of an error that a matrix or a loop makes.
     let (mut problems, mut seen) = (shared.problems, BTreeSet::new());
     problems.retain(|problem| seen.insert((problem.code, problem.span(), problem.message.clone())));

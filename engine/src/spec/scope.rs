@@ -7,7 +7,7 @@ use super::coordinate::Coordinate;
 use super::field::{self, Fields};
 use super::template::{self, Part, Target};
 use super::value::{Spanned, Value};
-use super::{scalar, suggest};
+use super::{suggest, syntax};
 use crate::diagnostic::{Diagnostic, SourceMap, Span};
 
 /// Limit of recursion through params.
@@ -303,7 +303,7 @@ fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'
         let fault = Diagnostic::error("unset-variable", format!("the environment variable `{name}` is not set"));
         return shared.refuse(fault.at(span, "").help(format!("set it or add a default: `${{env:{name}:-default}}`")));
     };
-    let mut value = Spanned::new(scalar::resolve(&text), span);
+    let mut value = Spanned::new(syntax::plain_scalar(&text), span);
     // `007` stays `007` where a param takes a text.
     value.text = (!matches!(value.value, Value::String(_))).then_some(text);
     Some(value)

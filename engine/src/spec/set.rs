@@ -4,7 +4,7 @@ use super::model::Overrides;
 use super::scope::{Shared, param_advice};
 use super::settings::read_map;
 use super::value::{Key, OVER, Spanned, Value};
-use super::{field, scalar, suggest, syntax};
+use super::{field, suggest, syntax};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// The name of the sources of `--set`.
@@ -158,7 +158,7 @@ fn parse_value(file: FileId, text: &str, start: usize, shared: &mut Shared<'_>) 
     if trimmed.is_empty() {
         return Some(Spanned::new(Value::String(String::new()), span));
     }
-    let mut value = Spanned::new(scalar::resolve(trimmed), span);
+    let mut value = Spanned::new(syntax::plain_scalar(trimmed), span);
     value.text = (!matches!(value.value, Value::String(_))).then(|| trimmed.to_owned());
     Some(value)
 }

@@ -6,13 +6,13 @@ use serde_json::Value as Json;
 
 use super::arguments::arguments;
 use super::field::{Problems, refuse, wrong_type};
+use super::syntax;
 use super::value::{Spanned, Value};
-use super::{source, syntax};
 use crate::diagnostic::{Diagnostic, SourceMap};
 
 /// Reads a file with one map; `what` names it in messages.
 pub(super) fn read_map(path: &Path, what: &str, sources: &mut SourceMap, problems: &mut Problems) -> Option<Spanned> {
-    let file = source::read(path, None, sources).map_err(|fault| problems.push(fault)).ok()?;
+    let file = syntax::read_file(path, None, sources).map_err(|fault| problems.push(fault)).ok()?;
     let value = syntax::parse(file, sources, problems)?;
     if matches!(value.value, Value::Map(_)) { Some(value) } else { refuse(problems, wrong_type(&value, what, "a map")) }
 }

@@ -1,14 +1,98 @@
-//! Parses YAML to values with locations, from the events of saphyr-parser. Iterative, limited in depth and size.
+//! Reads the text of a file (of limited size, UTF-8, printable) and parses it as YAML to values with locations. The parser
+//! works on the events of saphyr-parser: it is iterative, limited in depth and size, and types plain scalars itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_VALUES, height, weight};
-use super::scalar;
 use super::syntax_fault::{self, too_deep};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
+use crate::operator::open_regular;
+
+/// Code of the error about a file that does not exist.
+pub(crate) const FILE_NOT_FOUND: &str = "file-not-found";
+
+/// Limit of a file's size in bytes.
+pub(super) const MAX_BYTES: usize = 4 << 20;
+
+/// Reads a file into the map. `asked` is the location that names it, if any.
+pub(super) fn read_file(path: &Path, asked: Option<Span>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    let mut bytes = Vec::new();
+    // The user's own file may be a pipe (`searchmill run <(…)`); what a pipeline names may not: it could wait for ever.
+    let file = if asked.is_some() { open_regular(path) } else { File::open(path) };
+    // One byte more than allowed shows that the file is too large, whatever its size is said to be.
+    let read = file.and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
+    if let Err(error) = read {
+        let (code, why) = match error.kind() {
+            std::io::ErrorKind::NotFound => (FILE_NOT_FOUND, "no such file".to_owned()),
+            std::io::ErrorKind::IsADirectory => ("unreadable-file", "it is a folder".to_owned()),
+            _ => ("unreadable-file", error.to_string()),
+        };
+        let message = format!("cannot read `{}`: {why}", path.display());
+        return Err(Diagnostic::error(code, message).at_some(asked, "named here"));
+    }
+    if bytes.len() > MAX_BYTES {
+        return Err(too_large(&path.display().to_string()).at_some(asked, "named here"));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => admit(path, text, sources),
+        Err(error) => {
+            // Shown with replacement characters: the bytes before it are as in the file.
+            let at = error.utf8_error().valid_up_to();
+            let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+            let utf16 = at == 0 && matches!(error.as_bytes(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..]);
+            let file = sources.add(path, String::from_utf8_lossy(error.as_bytes()));
+            let found = Diagnostic::error("not-utf8", format!("`{}` is not UTF-8 text", path.display()))
+                .at(Span::new(file, at, at + '\u{fffd}'.len_utf8()), format!("the byte 0x{byte:02x}"));
+            Err(found.help(if utf16 { "it looks like UTF-16: save it as UTF-8" } else { "save the file as UTF-8" }))
+        }
+    }
+}
+
+/// Accepts a text from memory.
+pub(super) fn take_text(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    if text.len() > MAX_BYTES { Err(too_large(&path.display().to_string())) } else { admit(path, text, sources) }
+}
+
+fn too_large(shown: &str) -> Diagnostic {
+    Diagnostic::error("file-too-large", format!("`{shown}` is larger than {} MiB", MAX_BYTES >> 20))
+        .help("keep data in separate files and refer to them by path")
+}
+
+fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    let control = UNPRINTABLE.find(&text).and_then(|found| Some((found.start(), found.as_str().chars().next()?)));
+    let blank = !CONTENT.is_match(&text);
+    // The error shows a line of the text: it is added first.
+    let file = sources.add(path, text);
+    if let Some((at, ch)) = control {
+        let code = ch as u32;
+        let message = format!("the control character U+{code:04X} is not allowed in YAML");
+        let fault = Diagnostic::error("control-character", message).at(Span::new(file, at, at + ch.len_utf8()), "here");
+        return Err(fault.help(format!("inside double quotes, write `\\u{code:04x}`")));
+    }
+    if blank {
+        let fault = Diagnostic::error("empty-file", format!("`{}` is empty", path.display()));
+        return Err(fault.at(Span::new(file, 0, 0), "").help("a pipeline has at least `name:` and `nodes:`"));
+    }
+    Ok(file)
+}
+
+/// Characters that YAML does not allow (<https://yaml.org/spec/1.2.2/#51-character-set>).
+static UNPRINTABLE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"[^\t\n\r -~\x{85}\x{a0}-\x{d7ff}\x{e000}-\x{fffd}\x{10000}-\x{10ffff}]"));
+/// A line that is neither blank nor a comment.
+static CONTENT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\x{feff}?[ \t\r]*[^ \t\r\n#\x{feff}]"));
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is constant")
+}
 
 /// Parses a file of one document. Diagnostics go to `problems`; `None` if its text cannot be read.
 pub(super) fn parse(file: FileId, sources: &SourceMap, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
@@ -173,7 +257,7 @@ impl Tree<'_, '_> {
         let as_text = self.is_text(tag, span);
         let mut value = Spanned::new(Value::Null, span);
         if style == ScalarStyle::Plain && !as_text {
-            value.value = scalar::resolve(text);
+            value.value = plain_scalar(text);
             value.text = (!matches!(value.value, Value::String(_))).then(|| text.to_owned());
         } else {
             value.value = Value::String(text.to_owned());
@@ -333,4 +417,90 @@ fn distinct(mut entries: Vec<(Key, Spanned)>, problems: &mut Vec<Diagnostic>) ->
     let mut position = 0..;
     entries.retain(|_| position.next().is_some_and(|position| !twice.contains_key(&position)));
     entries
+}
+
+/// Returns the value of a plain scalar by YAML 1.2's core schema (<https://yaml.org/spec/1.2.2/#103-core-schema>). `no`,
+/// `1_000` and dates are strings; `007` is 7 unless a string is required later.
+pub(super) fn plain_scalar(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        ".nan" | ".NaN" | ".NAN" => return Value::Float(f64::NAN),
+        _ => {}
+    }
+    if text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.')) {
+        // A whole number beyond `i64` becomes a float.
+        if let Some(number) = integer(text).map(Value::Int).or_else(|| number(text).map(Value::Float)) {
+            return number;
+        }
+    }
+    Value::String(text.to_owned())
+}
+
+/// Parses an integer of the core schema (`12`, `-3`, `0x1f`, `0o17`) that fits `i64`.
+fn integer(text: &str) -> Option<i64> {
+    if let Some(digits) = text.strip_prefix("0x") {
+        return unsigned(digits, 16);
+    }
+    if let Some(digits) = text.strip_prefix("0o") {
+        return unsigned(digits, 8);
+    }
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) { None } else { text.parse().ok() }
+}
+
+fn unsigned(digits: &str, radix: u32) -> Option<i64> {
+    // `from_str_radix` takes a sign; the core schema allows none here.
+    if digits.starts_with(['+', '-']) { None } else { i64::from_str_radix(digits, radix).ok() }
+}
+
+/// Parses a number of the core schema (`1e-4`, `.5`, `-.inf`, `12`).
+fn number(text: &str) -> Option<f64> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if matches!(digits, ".inf" | ".Inf" | ".INF") {
+        return Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY });
+    }
+    // Rust also parses `inf` and `nan`, which are words in YAML.
+    let shaped = digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
+    if shaped && digits.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+        text.parse().ok()
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_schema() {
+        for (text, value) in [
+            ("", Value::Null),
+            ("~", Value::Null),
+            ("True", Value::Bool(true)),
+            ("no", Value::String("no".into())),
+            ("12", Value::Int(12)),
+            ("+12", Value::Int(12)),
+            ("007", Value::Int(7)),
+            ("0o17", Value::Int(15)),
+            ("0x1F", Value::Int(31)),
+            ("0x-1", Value::String("0x-1".into())),
+            ("1_000", Value::String("1_000".into())),
+            ("1e-4", Value::Float(1e-4)),
+            ("12e03", Value::Float(12000.0)),
+            (".5", Value::Float(0.5)),
+            ("1.", Value::Float(1.0)),
+            (".", Value::String(".".into())),
+            ("-", Value::String("-".into())),
+            ("1-2", Value::String("1-2".into())),
+            ("2026-01-01", Value::String("2026-01-01".into())),
+            ("-.inf", Value::Float(f64::NEG_INFINITY)),
+            ("infinity", Value::String("infinity".into())),
+            ("99999999999999999999", Value::Float(1e20)),
+        ] {
+            assert_eq!(plain_scalar(text), value, "{text:?}");
+        }
+    }
 }
