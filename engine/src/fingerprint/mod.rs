@@ -54,7 +54,6 @@
 
 mod boundary;
 mod canonical;
-mod diff;
 mod digest;
 mod identity;
 mod node_key;
@@ -64,12 +63,13 @@ mod source;
 
 pub(crate) use boundary::{is_boundary, mark};
 pub(crate) use canonical::encode;
-pub use diff::Reason;
-pub(crate) use diff::{diff, differing_leaves};
 pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file};
 pub(crate) use digest::{hash_reader, sha256_bytes, sha256_file};
 pub use identity::{identity_params, row_params};
-pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, Preimage, SourceIdentity};
+pub use node_key::{
+    InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, Preimage, Reason, SourceIdentity,
+};
+pub(crate) use node_key::{diff, differing_leaves};
 pub(crate) use row_key::{Beside, base_on, block_key, calls_base, piece_key, pieces_base, told_base};
 pub use row_key::{CallPlace, RowIdentity, RowKey, RowKeys, call_key};
 pub use seen::{SeenFile, SeenSource, SeenSources};
