@@ -7,16 +7,16 @@
 //! 2. `driver` carries out the commands. It never blocks: work that reads files or waits runs elsewhere and reports
 //!    over one channel. `node::job::Run` holds what all nodes of a run share.
 //! 3. `decide` says what becomes of a node, and why: cached, runs, waits, held (it would run but was not chosen),
-//!    frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `decide::identity`
+//!    frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `decide::Parts`
 //!    gathers the key, and `decide::look_up` asks the store. A node that waits is compared with its last run as far as
 //!    its preimage is known.
 //! 4. `node` takes the lease, looks again for a result of another process, and compares the inputs with their digests.
-//! 5. `node::produce` prepares checkpoint, pieces and floor, and gives them to `node::executor` (this process or a
-//!    worker), which runs the kernel (`kernels`). Then it checks that no source changed, and records the result.
-//!    `node::service` runs the node's servers meanwhile.
+//! 5. It prepares checkpoint, pieces and floor, and gives them to `node::executor` (this process or a worker), which runs
+//!    the kernel (`kernels`). Then it checks that no source changed, and records the result. `node::service` runs the
+//!    node's servers meanwhile.
 //! 6. `node::result_checks` evaluates the checks of the result, and `node::deliver` delivers it.
-//! 7. `driver::settle` records the node in the run's history (`driver::run_log`), or starts it again: after damaged
-//!    inputs (`driver::recompute`), changed sources, or a takeover by another machine (`node::lease_check`).
+//! 7. `driver` records the node in the run's history (`driver::run_log`), or starts it again: after damaged inputs
+//!    (`driver::recompute`), changed sources, or a takeover by another machine (`node::lease_check`).
 //!
 //! `survey` predicts a run without running it. `audit` looks at recorded results again.
 //!
@@ -61,7 +61,7 @@ mod audit;
 
 pub(crate) use audit::replay::{ReplayOptions, replay};
 pub(crate) use decide::diff_known;
-pub use decide::identity::{Known, node_key};
+pub use decide::{Known, node_key};
 pub(crate) use driver::run;
 pub(crate) use kernels::query::{collect, register};
 pub use node::worker::WorkerPipes;

@@ -1,22 +1,33 @@
 //! Decides what to do with a node (reuse its result, run it, wait, hold it) and why. `run`, `plan`, `why` and `status`
 //! share this code.
+//!
+//! [`Parts`] is what enters the node's key, [`look_up`] asks the store for its result, and [`History`] has what became of
+//! the node in earlier runs.
 
-pub(super) mod history;
-pub(super) mod identity;
 pub(super) mod loop_decision;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use indexmap::IndexMap;
 use serde_json::Value;
 
-use self::history::History;
-use self::identity::{Known, Parts};
 use super::settings::options::{Request, Retry};
+use crate::endpoint::EndpointUse;
 use crate::error::OperatorError;
-use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
+use crate::fingerprint::{
+    Beside, Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, Reason, SeenSources, SourceDigests,
+    SourceIdentity, SourceProblem, base_on, calls_base, diff,
+};
 use crate::node_id::NodeId;
-use crate::operator::{Effect, PortType};
+use crate::operator::{Effect, PortType, Repeatability, processor};
 use crate::plan::{Node, NodeIndex, Plan};
-use crate::spec::OnError;
-use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
+use crate::spec::{OnError, RowLimit};
+use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, RunRecord, SourceFile, Store, StoreError};
+
+/// Outputs of completed nodes, by index in the plan.
+pub type Known = BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>;
 
 /// What to do with a node.
 pub(super) enum Decision {
@@ -304,6 +315,245 @@ const CUT_SHORT: &str = "a budget was used up before all rows of its last result
 fn misfit(why: &str) -> OperatorError {
     let help = "run it once without `freeze: true` to recompute it";
     OperatorError::pipeline(format!("the node is frozen and does not run: {why}")).with_help(help)
+}
+
+/// Returns the key that a run would give the node, and its preimage; `None` while an input is unknown. For tools and
+/// tests: all keys come from this code.
+///
+/// # Errors
+/// Fails if a source cannot be read.
+pub fn node_key(
+    node: &Node,
+    known: &Known,
+    sources: &SourceDigests,
+    directory: &Path,
+) -> Result<Option<(NodeKey, Value)>, SourceProblem> {
+    Ok(Parts::gather(node, known, sources, directory, None)?.map(|parts| parts.key(node)))
+}
+
+/// The parts of a node's key.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub(crate) inputs: Vec<InputIdentity>,
+    outputs: Vec<OutputIdentity>,
+    sources: Vec<SourceIdentity>,
+    /// The sources as the key saw them.
+    pub(crate) seen: Arc<SeenSources>,
+    params: Value,
+}
+
+impl Parts {
+    /// Gathers the parts; `None` while an input is unknown.
+    fn gather(
+        node: &Node,
+        known: &Known,
+        sources: &SourceDigests,
+        directory: &Path,
+        limit: Option<u64>,
+    ) -> Result<Option<Self>, SourceProblem> {
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for input in &node.inputs {
+            let Some(record) = known.get(&input.node).and_then(|outputs| outputs.get(&input.output)) else {
+                return Ok(None);
+            };
+            let artifact_type = input.port_type.to_string();
+            inputs.push(InputIdentity { port: input.port.clone(), artifact_type, digest: record.id.digest() });
+        }
+        let named = node.operator.declaration.sources(directory);
+        let (mut found, seen) = sources.identify(&named, directory)?;
+        let seen = Arc::new(SeenSources::new(named, seen, directory));
+        // `--limit` shortens what sources produce, so it is part of their identity.
+        if let Some(rows) = limit {
+            found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string(), place: 0 });
+        }
+        let mut outputs = Vec::with_capacity(node.outputs.len());
+        for (port, port_type) in &node.outputs {
+            let kind = match port_type {
+                PortType::Rows(kind) => format!("{kind} v{}", kind.version()),
+                PortType::Tree(kind) => kind.name().to_owned(),
+            };
+            outputs.push(OutputIdentity { port: port.clone(), kind });
+        }
+        Ok(Some(Self { inputs, outputs, sources: found, seen, params: node.identity_params.clone() }))
+    }
+
+    /// Returns the digest shared by all rows of the row input; it names the memo folder.
+    pub(crate) fn row_base(&self, node: &Node) -> Digest {
+        let side = self.side_inputs(node.main_port.as_deref());
+        on_its_processor(node, NodeIdentity { params: &node.row_params, ..self.identity(node, &side) }.key().0.0)
+    }
+
+    /// Returns the digest shared by all parts of the row input; it excludes that input.
+    pub(crate) fn block_base(&self, node: &Node) -> Digest {
+        let side = self.side_inputs(node.main_port.as_deref());
+        on_its_processor(node, self.identity(node, &side).key().0.0)
+    }
+
+    fn identity<'a>(&'a self, node: &'a Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
+        NodeIdentity {
+            operator: node.entry.name,
+            version: node.version(),
+            params: &self.params,
+            inputs,
+            outputs: &self.outputs,
+            sources: &self.sources,
+            seed: (node.operator.declaration.effect != Effect::Pure).then_some(node.spec.seed),
+            services: &node.services,
+        }
+    }
+
+    /// Returns the base of the calls to the node's endpoint.
+    pub(crate) fn calls_base(&self, node: &Node, endpoint: &EndpointUse, is_observed: bool) -> Digest {
+        let beside = Beside { services: &node.services, inputs: &self.inputs, sources: &self.sources };
+        calls_base(endpoint, &beside, is_observed)
+    }
+
+    /// Returns the local files behind the sources.
+    pub(crate) fn files(&self) -> Vec<SourceFile> {
+        let mut files = Vec::new();
+        for file in self.seen.seen().iter().flat_map(|source| &source.files) {
+            let Some(digest) = file.digest else { continue };
+            let path = std::path::absolute(&file.path).unwrap_or_else(|_| file.path.clone());
+            let (name, path) = (file.name.clone(), path.display().to_string());
+            files.push(SourceFile { name, path, content: digest.hex() });
+        }
+        files
+    }
+
+    /// Returns the node's key and its preimage.
+    fn key(&self, node: &Node) -> (NodeKey, Value) {
+        self.identity(node, &self.inputs).key()
+    }
+
+    /// Returns the inputs at all ports except `main_port`.
+    fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
+        self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
+    }
+}
+
+/// Separates rows by processor and GPU: a result that mixed them could not be reproduced anywhere.
+fn on_its_processor(node: &Node, base: Digest) -> Digest {
+    if node.operator.declaration.repeatability != Repeatability::Processor {
+        return base;
+    }
+    let resources = &node.spec.resources;
+    let device = match (resources.gpus > 0, resources.cpu_fallback) {
+        (false, _) => processor(),
+        (true, true) => format!("GPU or {}", processor()),
+        (true, false) => "GPU".to_owned(),
+    };
+    base_on(&base, &device)
+}
+
+/// Earlier runs searched for the reason why a node runs (at most), newest first.
+const RUNS: usize = 50;
+
+/// Outcomes of a pipeline's nodes in earlier runs, read on first use.
+pub(crate) struct History {
+    /// Id of the current run, which is excluded.
+    own: String,
+    nodes: OnceLock<BTreeMap<NodeId, NodeRun>>,
+    /// The last results of the plan's frozen nodes.
+    frozen: OnceLock<BTreeMap<NodeId, LastOutputs>>,
+}
+
+/// The last outputs of a frozen node, or why they cannot be used.
+type LastOutputs = Result<NodeRun, String>;
+
+impl History {
+    pub(crate) fn before(own: &str) -> Self {
+        Self { own: own.to_owned(), nodes: OnceLock::new(), frozen: OnceLock::new() }
+    }
+
+    /// Returns the newest record of a node that has a key.
+    pub(crate) fn last(&self, plan: &Plan, store: &Store, node: &str) -> Option<&NodeRun> {
+        self.nodes.get_or_init(|| self.read(plan, store)).get(node)
+    }
+
+    /// Returns the newest outputs of the frozen nodes computed under that limit, or why the newest ones cannot be used.
+    fn frozen(&self, plan: &Plan, store: &Store, limit: &RowLimit) -> &BTreeMap<NodeId, LastOutputs> {
+        self.frozen.get_or_init(|| self.read_frozen(plan, store, limit))
+    }
+
+    /// Iterates over the pipeline's runs among the newest `most` runs, newest first, imported ones last.
+    fn earlier<'a>(&'a self, plan: &'a Plan, store: &'a Store, most: usize) -> impl Iterator<Item = RunRecord> + 'a {
+        let ids = store.newest_runs().into_iter().filter(|id| *id != self.own).take(most);
+        // Read one by one: most searches end after the newest run.
+        ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name)
+    }
+
+    /// Reads the last results of frozen nodes. Searches all runs if necessary: a frozen node without a last result
+    /// would run.
+    fn read_frozen(&self, plan: &Plan, store: &Store, limit: &RowLimit) -> BTreeMap<NodeId, LastOutputs> {
+        let mut found = BTreeMap::new();
+        let mut missing: BTreeMap<&str, &Node> = BTreeMap::new();
+        for node in plan.nodes.iter().filter(|node| node.spec.freeze) {
+            missing.insert(node.id().as_str(), node);
+        }
+        for run in self.earlier(plan, store, usize::MAX) {
+            if missing.is_empty() {
+                break;
+            }
+            // Imported runs do not count: they belong to another store.
+            if store.is_imported(&run.id) {
+                continue;
+            }
+            // Of a node that was recorded twice in a run, the later record counts.
+            for last in store.run_nodes(&run.id).into_iter().rev() {
+                let Some(node) = missing.get(last.node.as_str()) else { continue };
+                if last.outputs.is_empty() {
+                    continue;
+                }
+                let id = last.node.clone();
+                if let Some(why) = unfit(node, &last, &run, limit) {
+                    // An older run may have one that fits; until then, the newest reason counts.
+                    found.entry(id).or_insert(Err(why));
+                } else {
+                    missing.remove(id.as_str());
+                    found.insert(id, Ok(last));
+                }
+            }
+        }
+        found
+    }
+
+    /// Reads records, newest run first, until every node of the plan was found.
+    fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<NodeId, NodeRun> {
+        let mut nodes = BTreeMap::new();
+        let mut missing: BTreeSet<&str> = plan.nodes.iter().map(|node| node.id().as_str()).collect();
+        for run in self.earlier(plan, store, RUNS) {
+            if missing.is_empty() {
+                break;
+            }
+            for node in store.run_nodes(&run.id) {
+                if node.key.is_some() {
+                    missing.remove(node.node.as_str());
+                    nodes.entry(node.node.clone()).or_insert(node);
+                }
+            }
+        }
+        nodes
+    }
+}
+
+/// Returns why the recorded outputs cannot be used for a frozen node.
+fn unfit(node: &Node, last: &NodeRun, run: &RunRecord, limit: &RowLimit) -> Option<String> {
+    let id = &run.id;
+    if last.operator != node.entry.name {
+        return Some(format!("run {id} made it with `{}`, not `{}`", last.operator, node.entry.name));
+    }
+    for (port, port_type) in &node.outputs {
+        let output = last.outputs.get(port);
+        if output.is_none_or(|output| output.artifact_type != port_type.into()) {
+            return Some(format!("run {id} has outputs of other types"));
+        }
+    }
+    let had = limit_text(&run.limit);
+    (run.limit != *limit).then(|| format!("run {id} had {had}, this one has {}", limit_text(limit)))
+}
+
+fn limit_text(limit: &RowLimit) -> String {
+    if limit.is_none() { "no --limit".to_owned() } else { limit.to_string() }
 }
 
 #[cfg(test)]

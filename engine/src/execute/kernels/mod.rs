@@ -1,9 +1,9 @@
-//! Runs the kernel of a node into its outputs. `run_kernel` chooses: `map` for `Map`, `rows` for `AsyncMap`, `query`
-//! for `Query`; a `Blocking` kernel is one call.
+//! Runs the kernel of a node into its outputs. `run_kernel` chooses: `run_map` for `Map`, `rows` for `AsyncMap`,
+//! `query` for `Query`; a `Blocking` kernel is one call.
 //!
-//! `map` cuts the outputs where a part of the input ends, and stores the result of each part under its block key. A
-//! part that reappears is not mapped: its outputs are linked from the artifact that contains them
-//! (`store::memo::map_blocks`). A full run gives the same bytes.
+//! `run_map` maps batches in parallel; output stays in input order. It cuts the outputs where a part of the input ends, and
+//! stores the result of each part under its block key. A part that reappears is not mapped: its outputs are linked from
+//! the artifact that contains them (`store::memo::map_blocks`). A full run gives the same bytes.
 //!
 //! `rows` starts rows in order. They finish in any order, are cached when they finish, and are written in input order.
 //! A failed row becomes a row of `rejects`. The node's result is recorded, and the next run of an external node tries
@@ -17,7 +17,6 @@
 pub(super) mod kernel_run;
 pub(super) mod column_lineage;
 pub(super) mod query;
-pub(super) mod map;
 pub(super) mod call_journal;
 pub(super) mod samples;
 pub(super) mod rows;
@@ -25,17 +24,21 @@ pub(super) mod dry_run;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arrow::array::RecordBatch;
 
 use self::kernel_run::{KernelRun, RowsRun};
-use self::map::{MapJob, run_map};
 use self::query::run_query;
 use self::rows::{RowsJob, run_rows};
 use crate::error::OperatorError;
-use crate::fingerprint::{Digest, RowKeys, base_on};
-use crate::operator::{BoundOperator, Computed, Declaration, InputArtifact, Kernel, OutputSink};
-use crate::store::{Blocks, Memo, StoreSink};
+use crate::fingerprint::{Digest, RowKey, RowKeys, base_on};
+use crate::operator::{
+    BoundOperator, Computed, Context, Declaration, InputArtifact, Kernel, MapKernel, MapOutput, OutputSink, RowsInput,
+    stack_size,
+};
+use crate::store::{Block, Blocks, Memo, StoreSink};
 
 /// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services.
 /// Blocking.
@@ -130,4 +133,149 @@ fn write_columns(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink
 fn where_computed(operator: &BoundOperator, run: &KernelRun, base: Digest) -> Digest {
     let (declared, met) = (Computed::declared(operator.declaration.repeatability), run.context.computed());
     if met.on.is_empty() || met.on == declared.on { base } else { base_on(&base, &met.on) }
+}
+
+/// Rows per task (at most).
+const SLICE_ROWS: usize = 1024;
+/// Rows per task (at least): smaller tasks cost more in hand-over than they gain.
+const LEAST_SLICE_ROWS: usize = 16;
+
+type Mapped = Result<(usize, MapOutput), OperatorError>;
+
+/// An item for the writing thread, in input order.
+enum Slot {
+    /// A piece being mapped.
+    Piece(Receiver<Mapped>),
+    /// The end of a part with this many rows; its output can be reused under the key.
+    End(RowKey, u64),
+    /// The remembered output of a part, and the part's number.
+    Known(RowKey, Block, usize),
+}
+
+/// A kernel and its input.
+struct MapJob<'a> {
+    kernel: Arc<dyn MapKernel>,
+    rows: &'a RowsInput,
+    blocks: &'a Blocks,
+    context: &'a Context,
+}
+
+/// Maps all rows: a reader cuts the input, a pool maps the pieces, this thread writes them in order. At most a few
+/// pieces per thread are in flight. Returns the number of known rows.
+fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, OperatorError> {
+    let threads = job.context.threads();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .stack_size(stack_size())
+        .build()
+        .map_err(|error| OperatorError::machine(format!("cannot start {threads} threads: {error}")))?;
+    // Small tables are cut smaller, so that all threads have work and progress is visible; the output is the same.
+    let share = usize::try_from(job.rows.rows).unwrap_or(usize::MAX) / (threads * 8);
+    let slice = share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS);
+    let abandoned = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (slots, ordered) = sync_channel::<Slot>(threads * 3);
+        let (pool, abandoned) = (&pool, &abandoned);
+        scope.spawn(move || feed(job, pool, &slots, abandoned, slice));
+        let written = write(job, sink, &ordered);
+        // After a failure, the feeding thread must not wait for a place in the queue, nor map what nobody writes.
+        abandoned.store(true, Ordering::Relaxed);
+        drop(ordered);
+        written
+    })
+}
+
+/// Cuts the input into pieces of `slice` rows for the pool, and sends a slot for each. Returns `None` if the writer has
+/// stopped.
+fn feed(
+    job: &MapJob<'_>,
+    pool: &rayon::ThreadPool,
+    slots: &SyncSender<Slot>,
+    abandoned: &AtomicBool,
+    slice: usize,
+) -> Option<()> {
+    for part in 0..job.rows.parts().len() {
+        let digest = job.rows.part_digest(part).and_then(Digest::parse);
+        let key = digest.map(|digest| job.blocks.key(&digest));
+        if let Some(key) = key
+            && let Some(block) = job.blocks.find(&key)
+        {
+            send(slots, abandoned, Slot::Known(key, block, part))?;
+            continue;
+        }
+        let mut rows = 0;
+        for batch in job.rows.part_batches(part) {
+            rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+            for piece in pieces(batch, slice) {
+                let (sender, slot) = sync_channel(1);
+                // Before the piece is mapped: the queue limits how many are in flight.
+                send(slots, abandoned, Slot::Piece(slot))?;
+                let kernel = Arc::clone(&job.kernel);
+                pool.spawn(move || {
+                    // Sending fails only when the node has already failed.
+                    drop(sender.send(map_piece(kernel.as_ref(), piece)));
+                });
+            }
+        }
+        if let Some(key) = key {
+            send(slots, abandoned, Slot::End(key, rows))?;
+        }
+    }
+    Some(())
+}
+
+fn send(slots: &SyncSender<Slot>, abandoned: &AtomicBool, slot: Slot) -> Option<()> {
+    if abandoned.load(Ordering::Relaxed) { None } else { slots.send(slot).ok() }
+}
+
+fn pieces(batch: Result<RecordBatch, OperatorError>, slice: usize) -> Vec<Result<RecordBatch, OperatorError>> {
+    match batch {
+        Err(error) => vec![Err(error)],
+        Ok(batch) => (0..batch.num_rows())
+            .step_by(slice)
+            .map(|start| Ok(batch.slice(start, slice.min(batch.num_rows() - start))))
+            .collect(),
+    }
+}
+
+fn map_piece(kernel: &dyn MapKernel, piece: Result<RecordBatch, OperatorError>) -> Mapped {
+    let piece = piece?;
+    let mut output = MapOutput::default();
+    kernel.map(&piece, &mut output)?;
+    Ok((piece.num_rows(), output))
+}
+
+/// Writes the slots in order and returns the number of known rows.
+fn write(job: &MapJob<'_>, sink: &mut StoreSink, ordered: &Receiver<Slot>) -> Result<u64, OperatorError> {
+    let (mut done, mut known) = (0, 0);
+    for slot in ordered {
+        job.context.check_cancelled()?;
+        match slot {
+            Slot::Piece(piece) => {
+                let Ok(mapped) = piece.recv() else {
+                    return Err(OperatorError::engine("a worker thread panicked: this is a bug in the operator"));
+                };
+                let (rows, output) = mapped?;
+                output.write(sink)?;
+                done += rows as u64;
+            }
+            Slot::End(key, rows) => sink.end_block(key, rows)?,
+            Slot::Known(key, block, part) => {
+                done += block.rows;
+                if sink.adopt_block(key, &block)? {
+                    known += block.rows;
+                } else {
+                    // The block's columns differ from those of the rows before it: recomputed, the part fits or fails
+                    // as it would without the memo.
+                    for batch in job.rows.part_batches(part) {
+                        let (_, output) = map_piece(job.kernel.as_ref(), batch)?;
+                        output.write(sink)?;
+                    }
+                    sink.end_block(key, block.rows)?;
+                }
+            }
+        }
+        job.context.progress().set(done, job.rows.rows, "rows");
+    }
+    Ok(known)
 }

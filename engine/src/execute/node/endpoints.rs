@@ -14,7 +14,7 @@ use crate::endpoint::{
     refers_to_service,
 };
 use crate::events::{Event, Reporter};
-use crate::execute::decide::identity::Parts;
+use crate::execute::decide::Parts;
 use crate::execute::kernels::call_journal::Observations;
 use crate::execute::settings::options::Settings;
 use crate::execute::settings::unix_time;

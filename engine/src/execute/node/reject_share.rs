@@ -6,7 +6,7 @@ use std::path::Path;
 use searchmill_schemas::{Reject, from_batch};
 
 use crate::events::RejectReason;
-use crate::execute::decide::identity::Known;
+use crate::execute::decide::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
 use crate::plan::{Input, Node, NodeIndex, Plan};

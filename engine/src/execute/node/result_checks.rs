@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use super::job::{KnownResult, Run, Upstream};
 use super::reject_share::RejectShares;
 use crate::error::{Blame, OperatorError};
-use crate::execute::decide::identity::Known;
+use crate::execute::decide::Known;
 use crate::execute::kernels::query::run_query;
 use crate::operator::{Context, InputArtifact, Inputs, OutputSink};
 use crate::plan::{Node, NodeIndex, Offenders, ROWS, unfit_column};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::endpoint::{EndpointUse, Prices, Usage};
 use crate::error::OperatorError;
-use crate::execute::decide::identity::Parts;
+use crate::execute::decide::Parts;
 use crate::execute::kernels::call_journal::Observations;
 use crate::execute::kernels::dry_run::{Answers, count_samples};
 use crate::execute::kernels::samples::Drawing;

@@ -10,10 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::estimate::Work;
-use super::decide::history::History;
-use super::decide::identity::Known;
 use super::decide::loop_decision::settled;
-use super::decide::{Decider, Decision, Look, Pending};
+use super::decide::{Decider, Decision, History, Known, Look, Pending};
 use super::process::version;
 use super::settings::options::Request;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
