@@ -9,7 +9,6 @@
 //! all schemas together.
 
 mod batch;
-mod compat;
 mod describe;
 mod described;
 mod faithful;
@@ -29,9 +28,8 @@ mod score;
 mod tokens;
 mod trajectory;
 
-pub use batch::{from_batch, text_column, text_value, to_batch};
+pub use batch::{conform, from_batch, text_column, text_value, to_batch};
 pub use chunk::Chunk;
-pub use compat::conform;
 pub use described::{Column, type_in_words};
 pub use document::Document;
 pub use example::Example;
