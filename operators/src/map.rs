@@ -1,6 +1,5 @@
 //! `map`: asks a language model about each row, with the user's own prompt, or calls the user's own function.
 
-mod cells;
 mod params;
 mod prompt_kernel;
 mod python;

@@ -8,9 +8,8 @@ use searchmill_agent::prompt::{Asked, Output, Prompts, Unfit, ask};
 use searchmill_engine::operator::{AsyncMapKernel, Context, FailureKind, OperatorError, RowFailure, RowOutput};
 use searchmill_schemas::text_column;
 
-use super::cells;
 use super::params::ROWS;
-use super::rows::OutputRows;
+use super::rows::{OutputRows, json_objects, json_texts};
 use crate::shared::until::Passing;
 
 /// Asks, reads the answer, and asks again if it does not fit.
@@ -54,11 +53,11 @@ impl AsyncMapKernel for PromptKernel {
     fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
         if !self.rows.has_ids() {
             let names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
-            return Ok(cells::texts(rows, &names)?.into_iter().map(|row| (row, String::new())).collect());
+            return Ok(json_texts(rows, &names)?.into_iter().map(|row| (row, String::new())).collect());
         }
         let names: Vec<String> = self.output.fields().iter().map(|field| field.name().clone()).collect();
         let ids = text_column(rows, "id")?.iter().map(|id| id.unwrap_or_default().to_owned());
-        Ok(ids.zip(cells::texts(rows, &names)?).collect())
+        Ok(ids.zip(json_texts(rows, &names)?).collect())
     }
 
     fn run<'a>(
@@ -68,7 +67,7 @@ impl AsyncMapKernel for PromptKernel {
         context: &'a Context,
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
         async move {
-            let cells = cells::objects(row, &self.prompts.names()).map_err(|error| failed(error.message))?;
+            let cells = json_objects(row, &self.prompts.names()).map_err(|error| failed(error.message))?;
             let cells = cells.into_iter().next().unwrap_or_default();
             let described = self.output.described();
             let messages = self.prompts.render(&cells, described).map_err(failed)?;

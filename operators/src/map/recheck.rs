@@ -6,8 +6,8 @@ use arrow::array::RecordBatch;
 use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{Inputs, OperatorError, Recheck, Rechecked, RowDifference};
 
-use super::cells;
 use super::params::{MapParams, ROWS};
+use super::rows::json_texts;
 
 /// Looks for an input row with the same copied columns. The answers are compared with the remembered ones.
 pub(super) struct MapRecheck {
@@ -33,7 +33,7 @@ impl MapRecheck {
         }
         let mut input_rows = BTreeSet::new();
         for batch in input.batches() {
-            input_rows.extend(cells::texts(&batch?, &columns)?);
+            input_rows.extend(json_texts(&batch?, &columns)?);
         }
         Ok(Self { columns, input_rows })
     }
@@ -46,7 +46,7 @@ impl Recheck for MapRecheck {
 
     fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
         let mut found = Rechecked::default();
-        for row in cells::texts(rows, &self.columns)? {
+        for row in json_texts(rows, &self.columns)? {
             found.compared += 1;
             if !self.input_rows.contains(&row) {
                 found.differences.push(RowDifference {

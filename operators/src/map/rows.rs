@@ -1,4 +1,5 @@
-//! The rows that are made of an input row and its answer.
+//! Rows of `map`: the cells of an input row as JSON for the prompt or function, JSON as columns, and the rows that are made
+//! of an input row and its answer.
 
 use std::sync::Arc;
 
@@ -9,18 +10,58 @@ use arrow::array::{
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::json::ReaderBuilder;
 use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, text_column};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::cells;
 use super::params::MapParams;
-use crate::shared::columns::{conformed, with_columns, with_fields};
+use crate::shared::columns::{conformed, json_lines, with_columns, with_fields};
 
+/// Column with a JSON object as text, of many record kinds.
+pub(super) const METADATA: &str = "metadata";
 /// Column with the number of the answer.
 const SAMPLE: &str = "sample";
 const ID: &str = "id";
+
+/// Returns these columns of each row as a JSON object. `metadata` is an object if it holds one.
+pub(super) fn json_objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map<String, Value>>, OperatorError> {
+    let places = columns.iter().filter_map(|name| batch.schema().index_of(name).ok()).collect::<Vec<_>>();
+    if places.is_empty() {
+        return Ok(vec![Map::new(); batch.num_rows()]);
+    }
+    let text = json_lines(&batch.project(&places)?, "")?;
+    let mut rows = Vec::with_capacity(batch.num_rows());
+    for row in serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>() {
+        let mut row = row.map_err(|error| OperatorError::engine(format!("a row is no JSON: {error}")))?;
+        // A template can then read its fields, for example `{{ metadata.year }}`.
+        if let Some(Value::String(text)) = row.get(METADATA)
+            && let Ok(object) = serde_json::from_str::<Map<String, Value>>(text)
+        {
+            row.insert(METADATA.to_owned(), Value::Object(object));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Returns these columns of each row as the text of a JSON object.
+pub(super) fn json_texts(batch: &RecordBatch, columns: &[String]) -> Result<Vec<String>, OperatorError> {
+    Ok(json_objects(batch, columns)?.into_iter().map(|row| Value::Object(row).to_string()).collect())
+}
+
+/// Returns the objects as columns. They must have been checked against the schema.
+pub(super) fn columns_of_objects(
+    schema: &Arc<Schema>,
+    objects: &[impl Serialize],
+) -> Result<RecordBatch, OperatorError> {
+    let mut decoder = ReaderBuilder::new(Arc::clone(schema)).with_batch_size(objects.len().max(1)).build_decoder()?;
+    decoder.serialize(objects)?;
+    let batch = decoder.flush()?;
+    Ok(batch.unwrap_or_else(|| RecordBatch::new_empty(Arc::clone(schema))))
+}
 
 /// Makes the rows.
 pub(super) struct OutputRows {
@@ -108,7 +149,7 @@ impl OutputRows {
         sample: u32,
         answers: &[Map<String, Value>],
     ) -> Result<RecordBatch, OperatorError> {
-        self.beside(row, sample, &cells::columns(&self.answer, answers)?)
+        self.beside(row, sample, &columns_of_objects(&self.answer, answers)?)
     }
 
     /// Puts the columns of remembered rows beside those of this row.

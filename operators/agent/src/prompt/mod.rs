@@ -5,13 +5,11 @@ mod answer;
 mod ask;
 mod names;
 mod output;
-mod schema;
 mod template;
 
 pub use answer::{Answer, object_in, said};
 pub use ask::{Asked, Unfit, ask, hint};
-pub use output::Output;
-pub use schema::short_of;
+pub use output::{Output, short_of};
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 pub use template::{Parts, Prompt, PromptMessage, PromptRole, Prompts, Reader, missing};
 

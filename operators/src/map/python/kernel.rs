@@ -14,8 +14,8 @@ use searchmill_schemas::{Reject, text_column};
 use serde_json::Value;
 
 use super::output_rows::{PythonRows, ReturnedRow};
-use crate::map::cells;
 use crate::map::params::ROWS;
+use crate::map::rows::json_objects;
 use crate::shared::until::Passing;
 
 /// How often a waiting row checks for cancellation.
@@ -230,7 +230,7 @@ fn id_of(row: &RecordBatch) -> String {
         return ids.value(0).to_owned();
     }
     let names: Vec<String> = row.schema().fields().iter().map(|field| field.name().clone()).collect();
-    let content = cells::objects(row, &names);
+    let content = json_objects(row, &names);
     let content = content.ok().and_then(|mut rows| rows.pop()).map(Value::Object).unwrap_or_default().to_string();
     content.chars().take(LONGEST_ID).collect()
 }

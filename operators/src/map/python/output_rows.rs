@@ -12,8 +12,7 @@ use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, cast_exactly, text_column};
 use serde_json::{Map, Value};
 
-use crate::map::cells;
-use crate::map::rows::{empty_column, origin};
+use crate::map::rows::{METADATA, columns_of_objects, empty_column, origin};
 use crate::shared::columns::conformed;
 
 const ID: &str = "id";
@@ -95,7 +94,7 @@ impl PythonRows {
                                 the row";
                     return Err(OperatorError::pipeline(message).with_help(help));
                 }
-                if name == cells::METADATA && value.is_object() && is_text(field.data_type()) {
+                if name == METADATA && value.is_object() && is_text(field.data_type()) {
                     *value = Value::String(value.to_string());
                 }
                 let kind = field.data_type();
@@ -125,7 +124,7 @@ impl PythonRows {
         let returned = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
         let decoded = match returned.fields().len() {
             0 => RecordBatch::new_empty(returned),
-            _ => cells::columns(&returned, &objects)?,
+            _ => columns_of_objects(&returned, &objects)?,
         };
         let (mut all, mut arrays) = (Vec::new(), Vec::new());
         for field in &self.others {
@@ -142,7 +141,7 @@ impl PythonRows {
         }
         if let Some(output) = &self.output {
             all.extend(output.columns().fields().iter().cloned());
-            arrays.extend_from_slice(cells::columns(output.columns(), &objects)?.columns());
+            arrays.extend_from_slice(columns_of_objects(output.columns(), &objects)?.columns());
         }
         // Without columns, no array tells the number of rows.
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(made.len()));
