@@ -30,15 +30,17 @@ use searchmill_text::chunking::Memo;
 use serde::{Deserialize, Serialize};
 
 mod calls_in_text;
+mod columns;
 mod endings;
-mod label;
 pub(crate) mod recorded;
 mod tools;
-mod until;
 
 pub use recorded::Record;
 
 use calls_in_text::CallsInText;
+use columns::{
+    More, labelled, passing_rollouts, predicate_columns, rollout_columns, said, unreserved, with_extra, with_more,
+};
 
 use super::shared::columns::carried_fields;
 use super::shared::issues::{refused, unmet};
@@ -258,9 +260,9 @@ impl Operator for Rollout {
         let declaration = declaration.variant(variant).gives(move |inputs| {
             let mut columns = Tables::new();
             if let Some(questions) = inputs.get("questions")
-                && let Ok(own) = until::columns(more)
+                && let Ok(own) = rollout_columns(more)
             {
-                let rollouts = carried_fields(&own, &label::unreserved(questions), RecordKind::Question);
+                let rollouts = carried_fields(&own, &unreserved(questions), RecordKind::Question);
                 columns.insert("trajectories".to_owned(), rollouts);
             }
             columns
@@ -271,7 +273,7 @@ impl Operator for Rollout {
         }
         let checked = params.until.clone();
         let declaration = declaration.checks_columns(move |_| {
-            checked.iter().filter_map(|until| until.column_issue(&until::schema(more).ok()?)).collect()
+            checked.iter().filter_map(|until| until.column_issue(&predicate_columns(more).ok()?)).collect()
         });
         tools::declared(&params.tools, params.rerank.as_ref(), tool_name(params), is_live(params), declaration)
     }
@@ -302,7 +304,7 @@ impl Operator for Rollout {
         let in_text = is_live(params).then(|| Arc::clone(&agent.rules.protocol));
         let calls = counts_errors(params).then(|| tools::Calls::of(in_text));
         let more = more_columns(params);
-        let passing = params.until.as_ref().map(|until| until.open(&until::schema(more)?)).transpose()?;
+        let passing = params.until.as_ref().map(|until| until.open(&predicate_columns(more)?)).transpose()?;
         // Only a server that is sent tool definitions can fail to parse their calls.
         let parses = matches!(params.policy, PolicyParams::Endpoint(_)) && agent.rules.protocol.tools() != "[]";
         let in_text = parses.then(CallsInText::default);
@@ -311,9 +313,9 @@ impl Operator for Rollout {
     }
 }
 
-fn more_columns(params: &RolloutParams) -> until::More {
+fn more_columns(params: &RolloutParams) -> More {
     let (cuts, tokens) = (params.max_observation_tokens.is_some(), params.record.is_some());
-    until::More { tools: counts_errors(params), cuts, tokens }
+    More { tools: counts_errors(params), cuts, tokens }
 }
 
 /// Whether a tool answers the searches of a protocol in which they are text.
@@ -555,11 +557,11 @@ impl AsyncMapKernel for RolloutKernel {
     }
 
     fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
-        label::labelled(row, sample, output)
+        labelled(row, sample, output)
     }
 
     fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
-        label::said(rows)
+        said(rows)
     }
 
     fn figures(&self, output: &RowOutput) -> Vec<(&'static str, f64)> {
@@ -576,7 +578,7 @@ impl AsyncMapKernel for RolloutKernel {
     }
 
     fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
-        self.passing.as_ref().map_or(Ok(0), |passing| until::count(passing, output))
+        self.passing.as_ref().map_or(Ok(0), |passing| passing_rollouts(passing, output))
     }
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
@@ -611,8 +613,8 @@ impl AsyncMapKernel for RolloutKernel {
             let batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
             let errors = self.calls.is_some().then(|| vec![i32::try_from(tool_errors).unwrap_or(i32::MAX)]);
             let cuts = cuts.map(|cut_observations| vec![CutObservations { cut_observations }]);
-            let batch = until::with_more(batch, errors, cuts, tokens.map(|tokens| vec![tokens]))
-                .and_then(|batch| label::with_extra(&batch, row));
+            let batch = with_more(batch, errors, cuts, tokens.map(|tokens| vec![tokens]))
+                .and_then(|batch| with_extra(&batch, row));
             let batch = batch.map_err(|error| unusable(error.message))?;
             Ok(RowOutput { batches: vec![("trajectories".to_owned(), batch)], usage })
         }
