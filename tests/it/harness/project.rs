@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,19 @@ use serde_json::Value;
 
 /// The longest command takes half a minute on an idle machine.
 const LONGEST: Duration = Duration::from_mins(10);
+
+/// Folders of programs. Where `python3` is the script of a version manager, which takes longer to start than Python itself,
+/// the folder of the real one comes first.
+static PROGRAMS: LazyLock<String> = LazyLock::new(|| {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let text = "import os, sys; print(os.path.dirname(sys.executable))";
+    let found = path.split(':').map(|folder| Path::new(folder).join("python3")).find(|file| file.is_file());
+    if !found.is_some_and(|file| std::fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"#!"))) {
+        return path;
+    }
+    let real = Command::new("python3").args(["-c", text]).output().expect("python3 can be started");
+    format!("{}:{path}", String::from_utf8_lossy(&real.stdout).trim())
+});
 
 /// A project folder with a store.
 pub(crate) struct Mill {
@@ -38,7 +52,7 @@ impl Mill {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_searchmill"));
         command.args(args).current_dir(self.folder.path()).env_remove("SEARCHMILL_STORE").env("NO_COLOR", "1");
-        command.env("XDG_CACHE_HOME", self.path("cache"));
+        command.env("XDG_CACHE_HOME", self.path("cache")).env("PATH", &*PROGRAMS);
         command.env_remove("OPENLINEAGE_URL").env_remove("OPENLINEAGE_API_KEY").env_remove("OPENLINEAGE_NAMESPACE");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
