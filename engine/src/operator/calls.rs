@@ -276,8 +276,7 @@ impl Context {
         self.session().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why.message)))
     }
 
-    /// Waits; returns `false` if the run was stopped meanwhile. While the run is draining, it waits at most
-    /// [`PATIENCE`].
+    /// Waits; returns `false` if the run was stopped meanwhile. While the run is draining, it waits at most a second.
     pub async fn pause(&self, wait: Duration) -> bool {
         let mut left = wait;
         while !left.is_zero() {

@@ -32,7 +32,7 @@ pub fn tokenizer_file(path: &str) -> String {
     if is_file { path.to_owned() } else { format!("{}/tokenizer.json", path.trim_end_matches('/')) }
 }
 
-/// A tokenizer that counts. It adds no special tokens ([CLS], …), pads nothing and truncates nothing.
+/// A tokenizer that counts. It adds no special tokens (`[CLS]`, …), pads nothing and truncates nothing.
 pub struct TokenCounter {
     tokenizer: Tokenizer,
     segmentation: Option<Segmentation>,
