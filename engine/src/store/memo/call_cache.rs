@@ -54,7 +54,7 @@ pub enum CallState {
 }
 
 impl CallCache {
-    /// The calls of a base: of one endpoint, model and set of params.
+    /// The calls to one model or service outside, of which `base` is the digest.
     pub fn new(store: &Store, base: &Digest) -> Self {
         let (store, state) = (store.clone(), Mutex::default());
         Self { store, base: *base, rebuy: false, asking: None, state, ended: Notify::new() }
