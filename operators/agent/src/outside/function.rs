@@ -108,12 +108,7 @@ impl FunctionService {
             },
         };
         // An exception is repeated only if the pipeline asks for it.
-        let kind = match failure.why {
-            _ if !context.retry().stated => FailureKind::Refused,
-            Why::Raised | Why::Ended => FailureKind::Exception,
-            Why::Unfit => FailureKind::BadResponse,
-            Why::Late => FailureKind::Timeout,
-        };
+        let kind = if context.retry().stated { failure.why.kind() } else { FailureKind::Refused };
         // What these arguments cause says nothing of others: it does not end the calls of the node.
         Err(CallFailure { counts: Counts::Never, ..CallFailure::new(kind, failure.message, failure.detail) })
     }

@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use arrow::json::writer::{LineDelimited, WriterBuilder};
-use searchmill_engine::operator::OperatorError;
+use searchmill_engine::operator::{FailureKind, OperatorError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -108,6 +108,17 @@ pub enum Why {
     Late,
     /// Its process ended.
     Ended,
+}
+
+impl Why {
+    /// Returns the kind of the row's failure.
+    pub fn kind(self) -> FailureKind {
+        match self {
+            Self::Raised | Self::Ended => FailureKind::Exception,
+            Self::Unfit => FailureKind::BadResponse,
+            Self::Late => FailureKind::Timeout,
+        }
+    }
 }
 
 /// A failed call.

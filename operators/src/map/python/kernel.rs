@@ -135,7 +135,7 @@ impl EachRow {
             Ok((made, failed)) => match failed.into_iter().next() {
                 None => Ok(made),
                 Some((_, Failure { why, message, detail })) => {
-                    Err(RowFailure { detail, ..RowFailure::new(kind(why), message) })
+                    Err(RowFailure { detail, ..RowFailure::new(why.kind(), message) })
                 }
             },
             Err(error) => {
@@ -209,16 +209,8 @@ impl AsyncMapKernel for EachRow {
     }
 }
 
-fn kind(why: Why) -> FailureKind {
-    match why {
-        Why::Raised | Why::Ended => FailureKind::Exception,
-        Why::Unfit => FailureKind::BadResponse,
-        Why::Late => FailureKind::Timeout,
-    }
-}
-
 fn reject(row: &RecordBatch, failure: Failure) -> Reject {
-    let kind = kind(failure.why).name().to_owned();
+    let kind = failure.why.kind().name().to_owned();
     Reject { id: id_of(row), kind, message: failure.message, attempts: 1, detail: failure.detail }
 }
 
