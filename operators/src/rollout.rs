@@ -299,7 +299,7 @@ impl Operator for Rollout {
         let record = params.record.map(|Record::Tokens| params.rewritten_history.unwrap_or_default());
         let policy = params.policy.drawn_by(context.seed());
         let policy = policy.open(Arc::clone(&rules.protocol), tool_name(params), record, inputs, context)?;
-        let agent = Agent { rules, policy, tool: Some(Box::new(toolbox)) };
+        let agent = Agent { rules, policy, tool: Box::new(toolbox) };
         let columns = columns(&params.policy);
         let in_text = is_live(params).then(|| Arc::clone(&agent.rules.protocol));
         let calls = counts_errors(params).then(|| tools::Calls::of(in_text));
@@ -574,7 +574,7 @@ impl AsyncMapKernel for RolloutKernel {
     }
 
     fn fault(&self) -> Option<OperatorError> {
-        self.agent.tool.as_ref().and_then(|tool| tool.fault())
+        self.agent.tool.fault()
     }
 
     fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {

@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::episode::{Command, Episode, Event, Rules};
 use super::policy::{Actor, Policy};
 use super::tokens::TokenLog;
-use super::tool::{Moment, Tool, ToolResult, nothing_to_search};
+use super::tool::{Moment, Tool, ToolResult};
 
 /// A policy with its rules and its tool.
 pub struct Agent {
     pub rules: Arc<Rules>,
     pub policy: Box<dyn Policy>,
-    pub tool: Option<Box<dyn Tool>>,
+    pub tool: Box<dyn Tool>,
 }
 
 /// Usage, model name and tokens of the policy's calls so far.
@@ -123,10 +123,7 @@ impl Agent {
         moment: Moment<'_>,
         spent: &mut Spent,
     ) -> Result<Vec<ToolResult>, RowFailure> {
-        let Some(tool) = &self.tool else {
-            return Ok(calls.iter().map(|_| nothing_to_search()).collect());
-        };
-        let called = join_all(calls.into_iter().map(|arguments| tool.call(arguments, moment))).await;
+        let called = join_all(calls.into_iter().map(|arguments| self.tool.call(arguments, moment))).await;
         // Before a failure ends the row: the other calls were paid for.
         for call in called.iter().flatten() {
             spent.tools += call.usage;
@@ -193,7 +190,7 @@ mod tests {
             ends_at_invalid: false,
         };
         let rules = Arc::new(Rules { protocol: ProtocolParams::ToolCall.open(&settings), limits, observations: None });
-        let agent = Agent { rules, policy: Box::new(Searches), tool: Some(Box::new(Broken)) };
+        let agent = Agent { rules, policy: Box::new(Searches), tool: Box::new(Broken) };
         let question = Question { id: "q".to_owned(), question: "Q".to_owned(), ..Question::default() };
         let harness = Harness::new();
         let context = harness.context();

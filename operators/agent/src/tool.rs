@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, FailureKind, OperatorError, RowFailure, Usage};
 use searchmill_retrieval::{Found, Search};
@@ -116,12 +115,6 @@ impl Searcher {
 
 fn failed(error: impl std::fmt::Display) -> RowFailure {
     RowFailure::new(FailureKind::Data, format!("the search failed: {error}"))
-}
-
-impl Tool for Searcher {
-    fn call<'a>(&'a self, arguments: Value, _: Moment<'a>) -> BoxFuture<'a, Result<Called, RowFailure>> {
-        async move { Ok(self.search(query(&arguments).to_owned()).await?.into()) }.boxed()
-    }
 }
 
 /// Returns the query of a search.
