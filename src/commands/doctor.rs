@@ -4,7 +4,7 @@ use std::process::Command;
 
 use searchmill_engine::{Device, Failure, Session, cuda_worker, devices, visible_devices};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::display::{Terminal, bytes};
 use crate::exit::{FAILED, OK};
@@ -24,9 +24,8 @@ pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
     findings.extend(gpus(&devices));
     findings.push(worker());
     if terminal.is_json() {
-        let devices: Vec<Value> = devices.iter().flatten().map(device_json).collect();
         let version = env!("CARGO_PKG_VERSION");
-        terminal.json(&json!({"searchmill": version, "findings": findings, "devices": devices}));
+        terminal.json(&json!({"searchmill": version, "findings": findings, "devices": devices.unwrap_or_default()}));
     } else {
         let mut rows = Vec::new();
         for Finding { what, state, detail } in &findings {
@@ -115,13 +114,6 @@ fn gpu(device: &Device) -> Finding {
     let (driver, compute) = (&device.driver, &device.compute);
     let detail = format!("{index}: {name}, {total}, {free} free, driver {driver}, compute capability {compute}");
     Finding::new("GPU", "ok", detail)
-}
-
-fn device_json(device: &Device) -> Value {
-    json!({
-        "index": device.index, "uuid": device.uuid, "name": device.name, "memory": device.memory, "free": device.free,
-        "driver": device.driver, "compute": device.compute,
-    })
 }
 
 /// Checks the CUDA worker, and that it starts: without a driver it does not.

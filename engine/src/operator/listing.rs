@@ -5,6 +5,7 @@
 //! folders are skipped.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,7 +29,7 @@ impl FileStat {
     pub(crate) fn of(file: &Path) -> std::io::Result<Self> {
         let metadata = std::fs::metadata(file)?;
         let mtime = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (device, inode) = device_and_inode(&metadata);
+        let (device, inode) = (metadata.dev(), metadata.ino());
         Ok(Self { size: metadata.len(), mtime_ns: mtime.as_nanos(), inode, ctime_ns: ctime_ns(&metadata), device })
     }
 
@@ -41,26 +42,8 @@ impl FileStat {
     }
 }
 
-#[cfg(unix)]
 fn ctime_ns(metadata: &std::fs::Metadata) -> i128 {
-    use std::os::unix::fs::MetadataExt;
     i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec())
-}
-
-#[cfg(not(unix))]
-fn ctime_ns(_metadata: &std::fs::Metadata) -> i128 {
-    0
-}
-
-#[cfg(unix)]
-fn device_and_inode(metadata: &std::fs::Metadata) -> (u64, u64) {
-    use std::os::unix::fs::MetadataExt;
-    (metadata.dev(), metadata.ino())
-}
-
-#[cfg(not(unix))]
-fn device_and_inode(_metadata: &std::fs::Metadata) -> (u64, u64) {
-    (0, 0)
 }
 
 /// The files behind one source.
@@ -293,8 +276,9 @@ impl<'a> Walk<'a> {
         if (self.stopped)() {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
-        let (name, known) = (self.name(&folder), device_and_inode(&std::fs::metadata(&folder)?));
-        // A link may lead to a folder above it; (0, 0) is unknown, on systems without inodes.
+        let (name, metadata) = (self.name(&folder), std::fs::metadata(&folder)?);
+        let known = (metadata.dev(), metadata.ino());
+        // A link may lead to a folder above it; (0, 0) is unknown, on file systems without inodes.
         if let Some(first) = self.seen.get(&known).filter(|_| known != (0, 0)) {
             self.listing.notes.push((name, format!("the folder `{first}` again")));
             return Ok(Vec::new());

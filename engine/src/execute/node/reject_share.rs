@@ -138,13 +138,13 @@ impl RejectShares<'_> {
         let mut reached: BTreeMap<NodeIndex, Reached> = BTreeMap::new();
         for before in self.before(index) {
             let node = &self.plan[before];
-            let own_round = round(node);
+            let own_round = node.spec.round();
             let (mut arriving, mut earlier) = (WHOLE, WHOLE);
             for input in &node.inputs {
                 let from = reached.get(&input.node).copied().unwrap_or(UNTOUCHED);
                 // A node that reads the rejects does not lose them.
                 let left = if input.output == REJECTS { from.arriving } else { from.leaving };
-                match (own_round, round(&self.plan[input.node])) {
+                match (own_round, self.plan[input.node].spec.round()) {
                     (own, other) if own == other => {
                         arriving = arriving.worse(left);
                         earlier = earlier.worse(from.earlier);
@@ -239,11 +239,6 @@ fn read_reasons(store: &Store, rejects: &OutputRecord) -> Option<Vec<RejectReaso
         }
     }
     Some(found.into_values().collect())
-}
-
-/// Returns the loop that a node is part of, and its round.
-fn round(node: &Node) -> Option<(&str, &str)> {
-    node.spec.matrix.iter().find_map(|coordinate| Some((coordinate.repeats.as_deref()?, coordinate.name.as_str())))
 }
 
 fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {

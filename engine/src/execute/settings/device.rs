@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::Stop;
 use crate::error::OperatorError;
 use crate::spec::Resources;
@@ -18,7 +20,7 @@ pub(crate) const NO_GPU: &str = "`resources: {fallback: cpu}` runs the node on t
 const QUERY: &str = "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version,compute_cap";
 
 /// A GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Device {
     /// Index, as numbered by the driver.
     pub index: u32,
