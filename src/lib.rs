@@ -51,5 +51,6 @@ pub fn cli() -> ExitCode {
     let terminal = display::Terminal::new(args.quiet, args.json, args.color);
     // SQL that is nested up to the limit is planned in this thread.
     let done = stacker::grow(STACK, || commands::dispatch(args, &terminal));
-    ExitCode::from(done.unwrap_or_else(|failure| terminal.failure(&failure)))
+    let code = done.unwrap_or_else(|failure| terminal.failure(&failure));
+    ExitCode::from(display::code_of_output(code))
 }

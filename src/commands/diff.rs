@@ -1,6 +1,5 @@
 //! `diff`: shows the differences between two runs or two nodes, or writes a page that compares their rollouts.
 
-use std::io::Write;
 use std::path::Path;
 
 use searchmill_engine::lineage::RunDiff;
@@ -10,6 +9,7 @@ use searchmill_operators::compare::{ComparedTables, compared_page};
 use searchmill_schemas::RecordKind;
 use serde_json::json;
 
+use super::target;
 use crate::args::DiffArgs;
 use crate::display::planned::sentence;
 use crate::display::{Terminal, lineage};
@@ -63,8 +63,9 @@ fn report(terminal: &Terminal, session: &Session, found: &RunDiff, file: &Path) 
     let about = about(session, found)?;
     let compared = ComparedTables { title: &title, about: &about, names, rows };
     let page = session.with_context(|context| compared_page(&compared, context))?;
-    let path = session.directory().join(file);
-    replace(&path, &page).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
+    let path = target::path_of(session, file)?;
+    let written = target::replace(&path, |out| out.write_all(page.as_bytes()));
+    written.map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
     if terminal.is_json() {
         terminal.json(&json!({"file": file, "node": pair.node, "with": pair.with, "runs": found.runs}));
     } else {
@@ -160,16 +161,4 @@ fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
 
 fn written(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Writes the file completely or not at all.
-fn replace(path: &Path, page: &str) -> std::io::Result<()> {
-    let mut partial = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
-    partial.write_all(page.as_bytes())?;
-    // On disk before the rename: a power cut must not leave an empty page.
-    partial.as_file().sync_all()?;
-    // A file for its owner alone became one that others may read, as any new file.
-    partial.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    partial.persist(path)?;
-    Ok(())
 }

@@ -28,6 +28,7 @@ mod serve;
 mod show;
 mod status;
 mod store;
+mod target;
 mod test;
 mod trace;
 mod ui;

@@ -21,7 +21,7 @@ mod terminal;
 mod wrap;
 pub(crate) mod pipeline_test;
 
-pub use terminal::{Terminal, leave_now, no_threads, start_logging, usage, worker_pipe, wrong_machine};
+pub use terminal::{Terminal, code_of_output, leave_now, no_threads, start_logging, usage, worker_pipe, wrong_machine};
 
 pub(crate) use drawing::Drawing;
 pub(crate) use reference::{effect, kind_page, reference_page};

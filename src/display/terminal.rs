@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::diagnostic::render;
 use super::live::Live;
-use super::print::{err, err_open, out};
+use super::print::{err, err_open, lost, out};
 use super::schedule::text;
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::table::{coloured_table, text_table};
 use crate::args::ColorWhen;
-use crate::exit::USAGE;
+use crate::exit::{DISK, OK, USAGE};
 
 /// The terminal, or the stream that replaces it.
 #[derive(Clone)]
@@ -240,10 +240,19 @@ pub fn start_logging(verbose: u8) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || !std::io::stderr().is_terminal();
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
-    let subscriber = subscriber.with_ansi(!plain);
+    // A line of the log that cannot be written must not end the program.
+    let subscriber = subscriber.with_ansi(!plain).log_internal_errors(false);
     if subscriber.try_init().is_err() {
         tracing::debug!("logging was started before");
     }
+}
+
+/// Returns the exit code of a command that would end with `code`: that of a full disk, with a message, if stdout did not
+/// take all it printed.
+pub fn code_of_output(code: u8) -> u8 {
+    let Some(problem) = lost() else { return code };
+    error(&format!("cannot write to stdout: {problem}"), Some("what was printed is incomplete: print it again"));
+    if code == OK { DISK } else { code }
 }
 
 /// Returns the stream on which a worker reports events to its parent: one JSON object per line.

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::chosen::{columns, each_chosen, is_whole};
 use crate::args::{ShowArgs, ShowFormat};
+use crate::commands::target;
 use crate::display::{self, Terminal};
 
 /// Writes the chosen rows to the file completely or not at all.
@@ -25,21 +26,14 @@ pub(super) fn write(
     args: &ShowArgs,
     file: &Path,
 ) -> Result<(), Failure> {
-    let path = session.directory().join(file);
-    let Some(name) = path.file_name() else {
+    let Some(name) = file.file_name() else {
         return Err(Failure::usage(format!("`{}` does not name a file", file.display())));
     };
     let name = name.to_string_lossy().into_owned();
     let format = format(args.format, &name)?;
-    if path.is_dir() {
-        return Err(Failure::usage(format!("cannot write {}: it is a folder", file.display())));
-    }
+    let path = target::path_of(session, file)?;
     // Beside the file, so that it can be renamed into place. Removed if anything fails.
     let folder = path.parent().unwrap_or(session.directory());
-    if !folder.is_dir() {
-        let message = format!("cannot write {}: the folder {} does not exist", file.display(), folder.display());
-        return Err(Failure::usage(message));
-    }
     let folder = tempfile::Builder::new().prefix(".searchmill-show-").tempdir_in(folder);
     let folder = folder.map_err(|error| unwritable(file, &error))?;
     let rows = &table.rows;

@@ -1,11 +1,12 @@
 //! Tests of reading results: `show --where`, `--sort`, `--columns`, scores beside rollouts, `--full`, `--no-system`, `-o`, `path`, and readers of other programs.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::project::{Mill, files_in};
+use crate::harness::project::{Mill, Told, files_in};
 
 /// Documents in several parts, rollouts, an index.
 const PIPELINE: &str = "\
@@ -223,6 +224,41 @@ fn rows_are_written_to_files() {
     assert!(told.contains("is a folder (index): `--output` is for rows") && told.contains("path bm25"), "{told}");
     let files = mill.call(&["show", "bm25", "--json"]).exit(0).events();
     assert!(!files.is_empty() && files.iter().all(|file| file["file"].is_string() && file["bytes"].is_u64()));
+}
+
+#[test]
+fn no_file_takes_the_place_of_a_pipe_or_of_the_store() {
+    let mill = project(5);
+    let made = Command::new("mkfifo").arg(mill.path("pipe.csv")).status().expect("mkfifo");
+    assert!(made.success());
+    let before = files_in(&mill.store_path().join("results"));
+    for (args, said) in [
+        (&["show", "corpus", "-o", "pipe.csv"][..], "cannot write pipe.csv: it is a pipe, socket or device"),
+        (&["export", "corpus", "pipe.csv"], "cannot write pipe.csv: it is a pipe, socket or device"),
+        (&["show", "corpus", "-o", ".searchmill/results/rows.csv"], "results/rows.csv: it is in the store"),
+        (&["export", "corpus", ".searchmill/corpus.tar.zst"], "it is in the store"),
+    ] {
+        let told = mill.call(args).exit(2);
+        assert!(told.stderr.contains(said), "{args:?}: {told:?}");
+    }
+    let pipe = std::fs::metadata(mill.path("pipe.csv")).expect("the pipe");
+    assert!(pipe.file_type().is_fifo(), "it is still there");
+    assert_eq!(files_in(&mill.store_path().join("results")), before);
+}
+
+#[test]
+fn output_for_which_there_is_no_room_is_exit_5() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { return };
+    let mill = project(5);
+    let full = || full.try_clone().expect("the device");
+    for args in [&["show", "corpus", "--json", "-n", "0"][..], &["--json", "status", "pipeline.yaml"]] {
+        let mut command = mill.command(args);
+        let told = Told::new(command.stdout(full()).output().expect("the program can be started")).exit(5);
+        assert!(told.stderr.contains("cannot write to stdout: No space left on device"), "{told:?}");
+    }
+    // A log that cannot be written is no reason to stop.
+    let mut command = mill.command(&["-vv", "run", "pipeline.yaml"]);
+    Told::new(command.stderr(full()).output().expect("the program can be started")).exit(0);
 }
 
 fn path(mill: &Mill, args: &[&str]) -> PathBuf {
