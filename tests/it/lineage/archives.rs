@@ -133,7 +133,7 @@ fn a_shallow_export_has_all_records_and_one_artifact() {
     here.call(&["export", "nothing", "x.tar.zst"]).exit(2);
     here.call(&["export", "few.nothing", "x.tar.zst"]).exit(2);
     here.call(&["export", "few"]).exit(2);
-    here.call(&["export", "few", "no/such/folder/x.tar.zst"]).exit(1);
+    here.call(&["export", "few", "no/such/folder/x.tar.zst"]).exit(2);
 }
 
 #[test]
