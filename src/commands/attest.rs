@@ -9,6 +9,7 @@ use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
 use super::store::note_if_missing;
+use super::target::{self, unwritable};
 use crate::args::AttestArgs;
 use crate::display::Terminal;
 use crate::exit::{FAILED, OK};
@@ -30,8 +31,8 @@ pub(super) fn attest(terminal: &Terminal, session: &Session, args: &AttestArgs) 
         terminal.line(&text);
         return Ok(OK);
     };
-    let path = session.directory().join(output);
-    std::fs::write(&path, format!("{text}\n")).map_err(unwritable(output))?;
+    let path = target::path_of(session, output)?;
+    target::replace(&path, |out| writeln!(out, "{text}"))?;
     let signed = if args.key.is_some() { "signed" } else { "not signed: use --key to sign" };
     let told = json!({"file": output, "signed": args.key.is_some(), "subjects": statement.subject.len()});
     terminal.tell(&told, &format!("{}: {} ({signed})", output.display(), name));
@@ -42,23 +43,18 @@ fn wrong(error: AttestError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-fn unwritable(path: &Path) -> impl Fn(std::io::Error) -> Failure {
-    let path = path.display().to_string();
-    move |error| Failure::usage(format!("cannot write {path}: {error}"))
-}
-
 fn read(session: &Session, path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(session.directory().join(path));
     text.map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
 }
 
 fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Failure> {
-    let path = session.directory().join(file);
+    let path = target::path_of(session, file)?;
     let public_path = PathBuf::from(format!("{}.pub", path.display()));
     let key = SecretKey::generate().map_err(|error| Failure::Other(error.to_string()))?;
     let (secret, public) = (key.to_pem().map_err(wrong)?, key.public().to_pem().map_err(wrong)?);
     // Existing files are never overwritten: a lost key cannot be recovered.
-    let mut public_file = File::create_new(&public_path).map_err(unwritable(&public_path))?;
+    let mut public_file = File::create_new(&public_path).map_err(|error| unwritable(&public_path, &error))?;
     // Only its owner can read it.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -67,9 +63,9 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     let written = options.open(&path).and_then(|mut file| file.write_all(secret.as_bytes()));
     if let Err(error) = written {
         std::fs::remove_file(&public_path)?;
-        return Err(unwritable(file)(error));
+        return Err(unwritable(file, &error));
     }
-    public_file.write_all(public.as_bytes()).map_err(unwritable(&public_path))?;
+    public_file.write_all(public.as_bytes()).map_err(|error| unwritable(&public_path, &error))?;
     let id = key.public().id().map_err(wrong)?;
     let text = format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display());
     terminal.tell(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}), &text);

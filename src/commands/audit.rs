@@ -3,6 +3,7 @@
 use searchmill_engine::{AuditOptions, Failure, Session};
 
 use super::show::run_chosen;
+use super::target;
 use crate::args::AuditArgs;
 use crate::display::{Terminal, audit as page};
 use crate::exit::{FAILED, NOT_CHECKED, OK};
@@ -10,6 +11,8 @@ use crate::exit::{FAILED, NOT_CHECKED, OK};
 pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) -> Result<u8, Failure> {
     let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
     let &AuditArgs { replay, rollouts, sample, seed, allow_programs, strict, .. } = args;
+    // Before the audit, which may take an hour.
+    let file = args.report.as_ref().map(|file| target::path_of(session, file)).transpose()?;
     let options = AuditOptions { run, replay, rollouts, sample, seed, allow_programs, strict };
     let notes = terminal.clone();
     let audit = session.lineage().audit(&args.what, &options, move |node: &str| {
@@ -22,11 +25,10 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
     };
     let report = &audit.report;
     let page = page::Page { target: audit.target.clone(), seed: audit.seed, report };
-    if let Some(file) = &args.report {
-        let path = session.directory().join(file);
+    if let Some(path) = file {
         let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
-        let written = std::fs::write(&path, if is_html { page.html() } else { page.markdown() });
-        written.map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))?;
+        let text = if is_html { page.html() } else { page.markdown() };
+        target::replace(&path, |out| out.write_all(text.as_bytes()))?;
     }
     terminal.tell(&page.json(), page.text().trim_end());
     Ok(match signature? {

@@ -6,6 +6,7 @@ use std::path::Path;
 use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
+use super::target::{check_outside_store, unwritable};
 use crate::args::UiArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -25,6 +26,7 @@ pub(super) fn bundle(terminal: &Terminal, session: Session, args: &UiArgs, folde
     }
     // Beside the folder, so that the rename stays on one file system. Removed if anything fails.
     let parent = target.parent().unwrap_or(&target);
+    check_outside_store(&session, folder, parent)?;
     let partial = tempfile::Builder::new().prefix(".searchmill-bundle-").tempdir_in(parent);
     let partial = partial.map_err(|error| unwritable(folder, &error))?;
     let written = page::bundle::write(session, &runs, args.rows, partial.path())?;
@@ -59,10 +61,6 @@ pub(super) fn bundle(terminal: &Terminal, session: Session, args: &UiArgs, folde
         terminal.warn(problem);
     }
     Ok(OK)
-}
-
-fn unwritable(folder: &Path, error: &std::io::Error) -> Failure {
-    Failure::Other(format!("cannot write {}: {error}", folder.display()))
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -64,8 +64,7 @@ fn report(terminal: &Terminal, session: &Session, found: &RunDiff, file: &Path) 
     let compared = ComparedTables { title: &title, about: &about, names, rows };
     let page = session.with_context(|context| compared_page(&compared, context))?;
     let path = target::path_of(session, file)?;
-    let written = target::replace(&path, |out| out.write_all(page.as_bytes()));
-    written.map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
+    target::replace(&path, |out| out.write_all(page.as_bytes()))?;
     if terminal.is_json() {
         terminal.json(&json!({"file": file, "node": pair.node, "with": pair.with, "runs": found.runs}));
     } else {

@@ -13,8 +13,7 @@ pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) 
     let path = target::path_of(session, &args.file)?;
     let export = session.store().export(args.what.as_deref(), &options)?;
     let census = export.census.clone();
-    let written = target::replace(&path, |out| export.write(out));
-    written.map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))?;
+    target::replace(&path, |out| export.write(out))?;
     if terminal.is_json() {
         terminal.json(&json!({"file": args.file, "holds": census}));
         return Ok(OK);

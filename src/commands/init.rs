@@ -11,6 +11,7 @@ use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
 use self::text::{Documents, Model, Plan};
+use super::target::unwritable;
 use crate::args::{Goal, InitArgs};
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -138,8 +139,4 @@ fn ask(terminal: &Terminal, question: &str, default: Option<&str>) -> Result<Str
 pub(super) fn write_new(path: &Path, text: &[u8]) -> Result<(), Failure> {
     let created = std::fs::File::create_new(path).and_then(|mut file| file.write_all(text));
     created.map_err(|error| unwritable(path, &error))
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::usage(format!("cannot write {}: {error}", path.display()))
 }

@@ -1,10 +1,11 @@
 //! Files that commands write: completely or not at all, never in place of a device, and never in the store.
 
 use std::fs::{File, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use searchmill_engine::operator::OperatorError;
 use searchmill_engine::{Failure, Session};
 
 /// Returns where a command writes `file`.
@@ -26,18 +27,45 @@ pub(super) fn path_of(session: &Session, file: &Path) -> Result<PathBuf, Failure
     let Ok(folder) = std::fs::canonicalize(folder) else {
         return Err(refused(&format!("the folder {} does not exist", folder.display())));
     };
-    let store = session.directory().join(session.store().location());
-    if std::fs::canonicalize(store).is_ok_and(|store| folder.starts_with(store)) {
-        return Err(refused("it is in the store").with_help("give it a path outside the store"));
-    }
+    check_outside_store(session, file, &folder)?;
     Ok(path)
+}
+
+/// Fails if `folder` is in the store: only records and results of runs are written there.
+pub(super) fn check_outside_store(session: &Session, file: &Path, folder: &Path) -> Result<(), Failure> {
+    let store = session.directory().join(session.store().location());
+    let inside = match (std::fs::canonicalize(store), std::fs::canonicalize(folder)) {
+        (Ok(store), Ok(folder)) => folder.starts_with(store),
+        // One of them is not there.
+        _ => false,
+    };
+    if inside {
+        let failure = Failure::usage(format!("cannot write {}: it is in the store", file.display()));
+        return Err(failure.with_help("give it a path outside the store"));
+    }
+    Ok(())
 }
 
 /// Writes a file completely or not at all.
 ///
 /// # Errors
 /// If it cannot be written; what was there before then stays.
-pub(super) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    written_beside(path, write).map_err(|error| unwritable(path, &error))
+}
+
+/// Returns the error for a file that cannot be written: a wrong path is the caller's, a full disk the machine's.
+pub(super) fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let message = format!("cannot write {}: {error}", path.display());
+    match error.kind() {
+        ErrorKind::AlreadyExists | ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied => {
+            Failure::usage(message)
+        }
+        _ => OperatorError::machine(message).into(),
+    }
+}
+
+fn written_beside(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     // Beside the file, so that the rename stays on one file system. Its rights are those of any new file.
     let folder = path.parent().unwrap_or(Path::new("."));
     let rights = Permissions::from_mode(0o666);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::chosen::{columns, each_chosen, is_whole};
 use crate::args::{ShowArgs, ShowFormat};
-use crate::commands::target;
+use crate::commands::target::{self, unwritable};
 use crate::display::{self, Terminal};
 
 /// Writes the chosen rows to the file completely or not at all.
@@ -57,10 +57,6 @@ pub(super) fn write(
     let (some, all) = (chosen.rows, rows.rows);
     terminal.note(&format!("{}: {some} of {all} {} rows ({bytes})", file.display(), rows.kind));
     Ok(())
-}
-
-fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::Other(format!("cannot write {}: {error}", file.display()))
 }
 
 fn format(asked: Option<ShowFormat>, name: &str) -> Result<Format, Failure> {

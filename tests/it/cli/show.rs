@@ -237,6 +237,10 @@ fn no_file_takes_the_place_of_a_pipe_or_of_the_store() {
         (&["export", "corpus", "pipe.csv"], "cannot write pipe.csv: it is a pipe, socket or device"),
         (&["show", "corpus", "-o", ".searchmill/results/rows.csv"], "results/rows.csv: it is in the store"),
         (&["export", "corpus", ".searchmill/corpus.tar.zst"], "it is in the store"),
+        (&["audit", "corpus", "--report", ".searchmill/results/audit.md"], "it is in the store"),
+        (&["attest", "corpus", "-o", ".searchmill/results/corpus.json"], "it is in the store"),
+        (&["attest", "--new-key", ".searchmill/results/key.pem"], "it is in the store"),
+        (&["ui", "--bundle", ".searchmill/results/page"], "it is in the store"),
     ] {
         let told = mill.call(args).exit(2);
         assert!(told.stderr.contains(said), "{args:?}: {told:?}");

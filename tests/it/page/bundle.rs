@@ -63,7 +63,7 @@ fn a_bundle_that_cannot_be_is_an_error_and_leaves_nothing() {
     mill.run(&[]).exit(0);
     let told = mill.call(&["ui", "--bundle", "site", "--run", "20200101-000000-00000000"]).exit(2);
     assert!(told.stderr.contains("there is no run 20200101-000000-00000000"), "{}", told.stderr);
-    let told = mill.call(&["ui", "--bundle", "no/such/folder"]).exit(1);
+    let told = mill.call(&["ui", "--bundle", "no/such/folder"]).exit(2);
     assert!(told.stderr.contains("cannot write no/such/folder"), "{}", told.stderr);
     let told = mill.call(&["ui", "--run", "latest"]).exit(2);
     assert!(told.stderr.contains("--bundle"), "{}", told.stderr);
