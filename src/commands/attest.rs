@@ -60,12 +60,20 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(&path).and_then(|mut file| file.write_all(secret.as_bytes()));
+    let mut secret_file = match options.open(&path) {
+        Ok(secret_file) => secret_file,
+        Err(error) => {
+            std::fs::remove_file(&public_path)?;
+            return Err(unwritable(file, &error));
+        }
+    };
+    let written = secret_file.write_all(secret.as_bytes()).and_then(|()| public_file.write_all(public.as_bytes()));
     if let Err(error) = written {
+        // Both are new: half a key is of no use, and would be in the way of the next attempt.
+        std::fs::remove_file(&path)?;
         std::fs::remove_file(&public_path)?;
         return Err(unwritable(file, &error));
     }
-    public_file.write_all(public.as_bytes()).map_err(|error| unwritable(&public_path, &error))?;
     let id = key.public().id().map_err(wrong)?;
     let text = format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display());
     terminal.tell(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}), &text);

@@ -1,6 +1,7 @@
 //! The errors of a session.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 use crate::diagnostic::{Diagnostic, SourceMap};
 use crate::endpoint::without_user_info;
@@ -122,6 +123,12 @@ impl From<std::io::Error> for Failure {
         if error.raw_os_error() == Some(libc::EAGAIN) {
             return Self::Store(StoreError::NoThreads(error));
         }
-        Self::Other(error.to_string())
+        match error.kind() {
+            // The disk's fault, whichever file it was.
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem => {
+                OperatorError::from(error).into()
+            }
+            _ => Self::Other(error.to_string()),
+        }
     }
 }

@@ -356,13 +356,34 @@ fn a_full_disk_is_exit_5_and_loses_nothing() {
         let before = paid(&bench);
         volume.remount("size=64m");
         run_in(&bench, &volume.store()).exit(0);
-        let again = before + paid(&bench) - before;
+        let again = paid(&bench);
         assert!(again <= QUESTIONS + 8, "{size}: {again} calls for {QUESTIONS} rows, 8 of them at once");
         assert_eq!(run_in(&bench, &volume.store()).exit(0).ran(), "", "{size}");
         bench.mill.call(&["audit", "latest", "--store", &volume.store()]).exit(0);
         crate::say(&format!("a disk of {size}: exit 5 after {before} calls, {again} calls in all"));
     }
     assert!(full >= 3, "only {full} disks were too small");
+}
+
+#[test]
+fn a_file_of_a_command_for_which_there_is_no_room_is_exit_5_and_leaves_nothing() {
+    let Some(volume) = Volume::new("8k") else { return };
+    let bench = Bench::new(&patient(3, Duration::ZERO));
+    bench.run(&[]).exit(0);
+    fs::write(volume.folder.path().join("filling"), [0; 8192]).expect("room for one file");
+    let target = volume.folder.path().join("file.jsonl").display().to_string();
+    for args in [
+        &["show", "answers", "-o", &target][..],
+        &["export", "answers", &target],
+        &["attest", "answers", "-o", &target],
+        &["attest", "--new-key", &target],
+        &["audit", "latest", "--report", &target],
+        &["ui", "--bundle", &target],
+    ] {
+        let told = bench.mill.call(args).exit(5);
+        assert!(told.stderr.contains("No space left on device"), "{args:?}: {told:?}");
+        assert_eq!(files_in(volume.folder.path()).len(), 1, "{args:?}");
+    }
 }
 
 #[test]
