@@ -9,7 +9,7 @@ quickstart: setup
 # Two tests a core: many of them wait, for a lease to run out, a schedule's tick or a server.
 test: setup
 	@rm -f target/skipped-tests
-	SEARCHMILL_SKIPPED=$(CURDIR)/target/skipped-tests RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --locked --workspace --no-fail-fast
+	SEARCHMILL_SKIPPED=$(CURDIR)/target/skipped-tests RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} scripts/with-temp-in-memory cargo test --locked --workspace --no-fail-fast
 	@scripts/after-tests
 
 # Everything a build needs beside Rust, a C/C++ compiler, make, git and python3: cmake and a BLAS, for Faiss.
