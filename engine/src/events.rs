@@ -109,7 +109,7 @@ fn numberless(text: &str) -> String {
 /// Summary of a finished run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// The run.
+    /// Id of the run, as the views of a session take it.
     pub run: String,
     /// Nodes with a cached result.
     pub cached: usize,
@@ -168,9 +168,9 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Exit code of the run: 0 completed, 1 a node or a check failed, 3 rows of external nodes failed, a node rejected all
-    /// its rows, a check holds or outputs were held back, 4 budget used up, 5 a node failed because of the machine (disk, network, lock), 130
-    /// interrupted.
+    /// Exit code of the run, the first of these that is true: 130 interrupted, 5 a node failed because of the machine
+    /// (disk, network, lock), 1 a node or a check failed, 4 budget used up, 3 completed, but rows of external nodes
+    /// failed, a node rejected all its rows, or outputs were held back, 0 completed.
     pub fn exit_code(&self) -> u8 {
         match self {
             // As a shell reports SIGINT: 128 + 2.
@@ -207,7 +207,7 @@ pub enum Event {
         /// Unix time in seconds.
         time: f64,
     },
-    /// A node's result was cached.
+    /// A node did not run, because the store has its result.
     NodeCached {
         /// The node.
         node: NodeId,
@@ -377,7 +377,8 @@ pub enum Event {
         node: NodeId,
         /// The loop.
         repeats: String,
-        /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
+        /// The node of a later round that this node needs, directly or through another node. `None` if this node is itself
+        /// of a later round.
         needs: Option<String>,
         /// What it needs, and why the loop ended.
         reason: String,
@@ -448,13 +449,17 @@ impl Event {
     }
 }
 
-/// Receives events. Called from many threads; must not block for long.
+/// Receives events: from many threads, also at the same time. It must not block for long.
+///
+/// The first event is [`Event::RunStarted`], the last one [`Event::RunFinished`]. The events of one node come in their
+/// order; those of different nodes mix.
 pub trait Reporter: Send + Sync {
     /// Receives one event.
     fn event(&self, event: &Event);
 }
 
-/// Gives a line to a callback for every node that ends and for every file that is written.
+/// Gives a line to a callback for every node that is cached, ran or failed, for failed checks, and for every output that
+/// is written or held back.
 ///
 /// `Lines(|line: &str| println!("{line}"))` prints them.
 pub struct Lines<F>(pub F);

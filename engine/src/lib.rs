@@ -1,9 +1,12 @@
-//! searchmill's engine: YAML to a typed plan to cached execution with lineage. It names no operator.
+//! searchmill's engine: YAML to a typed plan to cached execution with lineage.
 //!
-//! [`Session`] is the entry point: a program opens one with its operators, checks a pipeline, and runs it.
+//! [`Session`] is the entry point: a program opens one with its operators, checks a pipeline, and runs it. This crate
+//! has no operators. Those of searchmill are in the crate `searchmill-operators`
+//! (`Registry::new(&searchmill_operators::all())`); your own ones become entries by [`operator::entry`]. Here, `Greet`
+//! is an operator that writes one document:
 //!
 //! ```
-//! use searchmill_engine::{Lines, Overrides, Registry, RunOptions, Session, operator::entry};
+//! use searchmill_engine::{Lines, NodeStatus, Overrides, Registry, RunOptions, Session, operator::entry};
 //! # use searchmill_engine::operator::*;
 //! # use searchmill_schemas::{Document, RecordKind};
 //! # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
@@ -36,7 +39,7 @@
 //! let session = Session::open(folder, Registry::new(&[entry::<Greet>()]))?;
 //! let pipeline = session.check(folder.join("hello.yaml"), &Overrides::default())?;
 //! let survey = session.survey(&pipeline, &RunOptions::default())?;
-//! assert!(survey.nodes.values().all(|status| !status.is_known()), "nothing is cached yet");
+//! assert!(survey.nodes.values().all(NodeStatus::would_run), "nothing is cached yet");
 //!
 //! let summary = session.run(&pipeline, RunOptions::default(), Lines(|line: &str| println!("{line}")))?;
 //! assert_eq!((summary.finished, summary.exit_code()), (1, 0));
@@ -44,8 +47,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The order of the modules is the allowed direction: a module uses only what stands above it.
+//! | question | method |
+//! |---|---|
+//! | Is the pipeline valid? | [`Session::check`]; [`Session::validate`] also checks its tests and returns all findings |
+//! | What would run? | [`Session::survey`]; with the calls it would make: [`Session::estimate`] |
+//! | Why would this node run? | [`Session::why`] |
+//! | Run it | [`Session::run`]; from async code, or to be able to stop: [`Session::prepare`] |
+//! | Rows of a node | [`Session::rows`]; of a chosen run: [`StoreView::find`], then [`StoreView::artifact`] |
+//! | Earlier runs and their nodes | [`Session::runs`] |
+//! | What made a row? Is all as recorded? | [`Session::lineage`] |
+//!
+//! Beside the names on this page, programs use the modules [`diagnostic`], [`events`], [`lineage`], [`operator`] and
+//! [`schedule`]. The others show how the engine works; they may change with any version.
+//!
+//! # Words
+//!
+//! - An *artifact* is a table or folder that a node wrote, named by the digest of its content.
+//! - A node's *key* is the digest of its *preimage*: operator, params, inputs, sources. Equal keys, equal results.
+//! - A *matrix* makes variants of a node; a *loop* repeats nodes in *rounds* and *hands on* the outputs of one round.
+//! - *External* nodes call endpoints, which may cost money. Their *rejects* (rows without result) are *dead letters*.
+//! - *Frozen* nodes keep their last result, whatever changed. *Released* outputs were deleted to save space; their
+//!   records stay.
+//! - A node is *held* if it would run but was not chosen. An output is *held back* if it is not delivered: too many
+//!   rows were lost before it, or a check failed.
 
+// The order of the modules is the allowed direction: a module uses only what stands above it.
 // Findings, and the texts that they point into.
 pub mod diagnostic;
 // Ids of nodes: a name and coordinates.
@@ -111,5 +137,8 @@ pub mod prelude {
         AsyncMapKernel, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator,
         OperatorError, Outputs, ParamIssue, Ports, Registry, entry,
     };
-    pub use crate::{Failure, Lines, NodeId, Overrides, Pipeline, RunOptions, RunSummary, Session};
+    pub use crate::{
+        Event, Failure, Lines, NodeId, NodeStatus, Overrides, Pipeline, Reporter, RunOptions, RunSummary, Session,
+        Stop, Survey,
+    };
 }

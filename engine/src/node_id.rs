@@ -40,7 +40,7 @@ impl NodeId {
         &self.0
     }
 
-    /// Returns the name of the entry of `nodes:` that it is of.
+    /// Returns the node's name in `nodes:`, without coordinates.
     pub fn name(&self) -> &str {
         name(&self.0)
     }

@@ -41,8 +41,9 @@
 //!
 //! # Stopping
 //!
-//! On the first Ctrl-C or SIGTERM, a run starts nothing new and finishes what is in flight. A kernel that can resume
-//! sees `Context::is_draining`, saves its state and ends. On the second, the run stops.
+//! After `Stop::drain`, a run starts nothing new and finishes what is in flight. A kernel that can resume sees
+//! `Context::is_draining`, saves its state and ends. After `Stop::cancel`, the run stops. The program `searchmill` calls
+//! them on the first and the second Ctrl-C or SIGTERM.
 //!
 //! # Output
 //!

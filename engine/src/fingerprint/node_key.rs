@@ -182,7 +182,7 @@ pub enum Reason {
     OutputChanged { port: String },
     /// An external file changed.
     SourceChanged { name: String },
-    /// An identity changed: a version, or what a package contains.
+    /// What a node uses by name changed: the version of a program, or what a Python package contains.
     IdentityChanged { from: String, to: String },
     /// An external file or identity is new.
     SourceAdded { name: String },
@@ -190,7 +190,7 @@ pub enum Reason {
     SourceRemoved { name: String },
     /// The seed changed.
     SeedChanged { from: Value, to: Value },
-    /// The result was collected.
+    /// The garbage collection deleted the result.
     Collected,
     /// The result is known, but a file of its artifact is missing.
     ArtifactMissing { port: String },
@@ -204,7 +204,8 @@ pub enum Reason {
     CacheOff,
     /// The same key failed or was stopped before it finished.
     Unfinished,
-    /// A forced run of the same key was interrupted. What it bought counts; the earlier result does not.
+    /// A run with `--force` of the same key was interrupted. This run completes it: it takes over the answers that were
+    /// paid for, and the result from before `--force` is not used.
     ForceUnfinished,
     /// Rows of the last run were rejected and are retried.
     RejectsRetried { rows: u64 },

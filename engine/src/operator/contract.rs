@@ -12,7 +12,7 @@ pub const ENDED: &str = "ended";
 /// Column of a decision about a loop: the round that it hands on (a whole number).
 pub const HANDS_ON: &str = "hands_on";
 
-/// A kind of step. CONTRIBUTING.md has a worked example.
+/// A kind of step. The guide `CONTRIBUTING.md` of the repository builds one from the first line to its tests.
 ///
 /// ```
 /// use searchmill_engine::prelude::*;

@@ -15,7 +15,8 @@
 //!
 //! `columns` checks queries, predicates and prompts against the columns that are known before anything runs.
 //!
-//! `gather` puts a node between a node with a matrix and an input that takes one table and is given all variants.
+//! If an input takes one table and is connected to all variants of a node, `gather` puts a node between them that joins
+//! the tables.
 //!
 //! An input can take the rejects behind another input. If it is left open, `bind` connects it to the rejects of the
 //! external nodes behind that input. They are then part of the node's key.

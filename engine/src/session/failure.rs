@@ -11,6 +11,8 @@ use crate::lineage::{Missing, NotFound};
 use crate::store::{ArtifactId, Store, StoreError};
 
 /// An error of a session.
+///
+/// Its help may name options of the program `searchmill` (`--run RUN`, `--store`): say what they are in yours.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -46,7 +48,8 @@ impl Failure {
         }
     }
 
-    /// Returns the exit code for a program that ends with this error: 2 pipeline or usage, 5 store, 1 anything else.
+    /// Returns the exit code for a program that ends with this error: 2 pipeline or usage, 5 store, disk or a lock that
+    /// another process holds, 1 anything else.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Pipeline(..) | Self::Usage { .. } => 2,
@@ -94,6 +97,7 @@ impl From<NotFound> for Failure {
     }
 }
 
+/// An error of the machine becomes [`Failure::Store`], any other one [`Failure::Other`].
 impl From<OperatorError> for Failure {
     fn from(error: OperatorError) -> Self {
         match error.blame {

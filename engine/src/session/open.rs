@@ -22,6 +22,9 @@ const AUTHOR: usize = 100;
 /// The store is opened by the first call that needs it. Calls that only read create nothing: [`Session::survey`] treats
 /// a missing store as empty, and queries for results fail. Calls that write ([`Session::run`], [`StoreView::import`], …)
 /// create the store.
+///
+/// All methods block. In async code, call them in `spawn_blocking`; those that say "not for code that already runs on
+/// tokio" create a runtime of their own and panic inside another one.
 pub struct Session {
     registry: Registry,
     directory: PathBuf,
@@ -34,8 +37,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens the store `.searchmill` in `directory`, and creates it if it does not exist. Relative paths start at
-    /// `directory`; secrets are environment variables.
+    /// Opens the store `.searchmill` in `directory`, and creates it if it does not exist. Relative paths of pipelines
+    /// start at `directory`; secrets are environment variables. To plan without creating a store, use [`Session::new`].
     ///
     /// # Errors
     /// Fails if the store cannot be used.

@@ -84,10 +84,11 @@ fn written_at(span: Span, test: &TestCase, read: &SourceMap, sources: &SourceMap
 }
 
 impl Session {
-    /// Reads, binds and checks a pipeline. Needs no store.
+    /// Reads, binds and checks a pipeline. Needs no store. A relative `file` starts at the working directory of the
+    /// process, not at that of the session.
     ///
     /// # Errors
-    /// Fails with all errors of the pipeline.
+    /// Fails with all errors of the pipeline ([`Failure::Pipeline`]), also if there is no such file.
     pub fn check(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
         self.check_with(file.as_ref(), overrides, |spec| spec)
     }

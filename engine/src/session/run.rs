@@ -52,21 +52,41 @@ impl PreparedRun {
         Emitter::new(self.store.clone(), Jobs { name, file, directory, namespace, jobs })
     }
 
-    /// Runs on the current tokio runtime.
+    /// Runs on the current tokio runtime, which needs several threads, I/O and time, and stacks of
+    /// [`stack_size`](crate::operator::stack_size) bytes for deeply nested SQL. [`Stop::drain`] and [`Stop::cancel`] end
+    /// the run; no signal handler is installed.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use searchmill_engine::{Failure, Lines, Pipeline, RunOptions, RunSummary, Session, Stop, operator::stack_size};
+    /// # fn example(session: &Session, pipeline: &Pipeline) -> Result<RunSummary, Failure> {
+    /// let prepared = session.prepare(pipeline, RunOptions::default())?;
+    /// let stop = Stop::default();
+    /// let reporter = Arc::new(Lines(|line: &str| println!("{line}")));
+    /// let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    /// let runtime = runtime.enable_all().thread_stack_size(stack_size()).build()?;
+    /// runtime.block_on(prepared.run(reporter, stop.clone())) // elsewhere: `stop.drain()`
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// Fails if the store cannot be used; errors of nodes are in the summary.
+    /// Fails if the store cannot be used. Failed nodes are no error: the summary counts them, [`Event::NodeFailed`] and
+    /// [`RunsView::nodes`] have their messages.
+    ///
+    /// [`Event::NodeFailed`]: crate::Event::NodeFailed
+    /// [`RunsView::nodes`]: crate::RunsView::nodes
     pub async fn run(self, reporter: Arc<dyn Reporter>, stop: Stop) -> Result<RunSummary, Failure> {
         Ok(run(self.plan, self.store, self.settings, reporter, stop).await?)
     }
 }
 
 impl Session {
-    /// Runs a pipeline to its end on a separate runtime. Not for code that already runs on tokio: use
-    /// [`Session::prepare`] there.
+    /// Runs a pipeline to its end on a separate runtime. It cannot be stopped from outside, and installs no signal
+    /// handler: a Ctrl-C ends the program, and the next run resumes. To stop a run yourself, and in code that already
+    /// runs on tokio, where this would panic, use [`Session::prepare`] and [`PreparedRun::run`].
     ///
     /// # Errors
-    /// Fails as [`Session::prepare`] does; errors of nodes are in the summary.
+    /// Fails as [`Session::prepare`] does. Failed nodes are no error: see [`PreparedRun::run`].
     pub fn run(
         &self,
         pipeline: &Pipeline,

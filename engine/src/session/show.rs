@@ -66,6 +66,7 @@ impl Older {
 
 impl Session {
     /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run of its pipeline, an artifact's id, or a pin.
+    /// [`RowsInput::batches`] reads them bit by bit. For the rows of a chosen run, see [`StoreView::find`].
     ///
     /// ```
     /// # use searchmill_engine::Session;
@@ -79,7 +80,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// Fails if there is no such table.
+    /// Fails if there is no such table, if several pipelines of the store have such a node, if only an earlier run has it,
+    /// or if its files are gone or damaged.
     pub fn rows(&self, what: &str) -> Result<RowsInput, Failure> {
         match self.store().input(what)? {
             InputArtifact::Rows(rows) => Ok(rows),
@@ -99,7 +101,7 @@ impl Session {
 }
 
 impl StoreView<'_> {
-    /// Returns the files of an artifact, resolved as by [`StoreView::find`]. They are fetched from a shared store.
+    /// Returns the files of an artifact, named as for [`StoreView::find`]. They are fetched from a shared store.
     ///
     /// # Errors
     /// Fails if there is none, or if its files are gone or damaged.
@@ -139,6 +141,7 @@ impl StoreView<'_> {
     }
 
     /// Returns the artifact to show for a node, a port, an artifact's id or a pin; with `rejects`, the node's rejects.
+    /// `run`: the id of the run that has the node ([`RunSummary::run`](crate::RunSummary::run)); by default the newest.
     ///
     /// # Errors
     /// Fails if there is none.

@@ -18,7 +18,8 @@ use crate::store::Store;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Why {
-    /// The node: of an output of a loop (`rl.policy`), that of the round that the loop hands on, or else of the last one.
+    /// The node that was asked about. For an output of a loop (`rl.policy`): the node in the round whose result the loop
+    /// hands on, or in the last round if that is not known yet.
     pub node: NodeId,
     /// What a run would do with the node.
     pub status: NodeStatus,
@@ -44,7 +45,10 @@ impl Session {
     /// let pipeline = session.check("pipeline.yaml", &Overrides::default())?;
     /// let survey = session.survey(&pipeline, &RunOptions::default())?;
     /// for (index, status) in &survey.nodes {
-    ///     println!("{}: {}", pipeline.plan[*index].id(), if status.is_known() { "cached" } else { "would run" });
+    ///     if status.would_run() {
+    ///         let reasons: Vec<String> = status.reasons().iter().map(ToString::to_string).collect();
+    ///         println!("{}: {}", pipeline.plan[*index].id(), reasons.join("; "));
+    ///     }
     /// }
     /// # Ok(())
     /// # }
@@ -117,10 +121,10 @@ impl Session {
             let waits_for = behind.iter().skip(1).map(|index| plan[*index].id().to_string()).collect();
             status = NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() };
         }
-        let reasons = match (&status, &before, status.preimage()) {
-            (_, Some(before), Some(now)) => diff_known(before, now),
-            (NodeStatus::Run { reasons, .. } | NodeStatus::Unknown { reasons, .. }, None, _) => reasons.clone(),
-            _ => Vec::new(),
+        let reasons = match (&before, status.preimage()) {
+            (Some(before), Some(now)) => diff_known(before, now),
+            (None, _) => status.reasons().to_vec(),
+            (Some(_), None) => Vec::new(),
         };
         Ok(Why { node: found.id().to_owned(), status, reasons })
     }

@@ -70,7 +70,8 @@ pub enum NodeStatus {
     Ended {
         /// What it needs, if it is outside the loop, and why the loop ended.
         why: String,
-        /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
+        /// The node of a later round that this node needs, directly or through another node. `None` if this node is itself
+        /// of a later round.
         needs: Option<String>,
     },
     /// A source cannot be read.
@@ -84,6 +85,20 @@ impl NodeStatus {
     /// Whether it is known that the node will not run: its result exists, or a loop ended before it.
     pub fn is_known(&self) -> bool {
         matches!(self, Self::Cached { .. } | Self::Frozen { .. } | Self::Ended { .. })
+    }
+
+    /// Whether a run would compute the node: not known, not held, and its sources can be read. With [`Self::Unknown`], a
+    /// node before it may still turn out to produce the bytes of last time: then it does not run.
+    pub fn would_run(&self) -> bool {
+        matches!(self, Self::Run { .. } | Self::Unknown { .. })
+    }
+
+    /// Returns why the node would run, as far as it is known. Each prints as a sentence.
+    pub fn reasons(&self) -> &[Reason] {
+        match self {
+            Self::Run { reasons, .. } | Self::Held { reasons, .. } | Self::Unknown { reasons, .. } => reasons,
+            Self::Cached { .. } | Self::Frozen { .. } | Self::Ended { .. } | Self::Broken { .. } => &[],
+        }
     }
 
     /// Whether the node is of a round after the end of its loop.
@@ -124,7 +139,7 @@ impl NodeStatus {
 pub struct Survey {
     /// Status by index in the plan.
     pub nodes: BTreeMap<NodeIndex, NodeStatus>,
-    /// Work left for the nodes that would call an endpoint, if the request asked for estimates.
+    /// Work left for the nodes that would call an endpoint: of `Session::estimate` and `Session::rehearse`, else empty.
     pub work: BTreeMap<NodeIndex, Work>,
     /// Loops about which rows decide, with their ends as far as they are known.
     pub loops: Vec<Loop>,
