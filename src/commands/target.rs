@@ -14,6 +14,11 @@ use searchmill_engine::{Failure, Session};
 /// If something else than a file is there, its folder is not, or it would be in the store.
 pub(super) fn path_of(session: &Session, file: &Path) -> Result<PathBuf, Failure> {
     let refused = |why: &str| Failure::usage(format!("cannot write {}: {why}", file.display()));
+    if file == Path::new("-") {
+        return Err(
+            refused("`-` is no name of a file").with_help("name a file; `show` without `--output` writes to stdout")
+        );
+    }
     let path = session.directory().join(file);
     let found = std::fs::metadata(&path).ok();
     if found.as_ref().is_some_and(std::fs::Metadata::is_dir) {

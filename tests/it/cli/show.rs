@@ -212,6 +212,7 @@ fn rows_are_written_to_files() {
         (&["-o", "rows.txt"][..], "the format of `rows.txt` cannot be told from its name"),
         (&["-o", "nowhere/rows.csv"], "cannot write nowhere/rows.csv: the folder"),
         (&["-o", ".searchmill"], "cannot be told"),
+        (&["-o", "-", "--format", "csv"], "cannot write -: `-` is no name of a file"),
         (&["-o", "data", "--format", "table"], "tables and conversations are not written to files"),
         (&["-o", "data", "--format", "csv", "--where", "nothing = 1"], "no column `nothing`"),
         (&["--format", "csv"], "this format is only written to files"),
